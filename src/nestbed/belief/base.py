@@ -1,0 +1,98 @@
+"""What every belief offers the sweep: one interface for exact posteriors and particles.
+
+A belief object is static configuration. Its state is a pytree whose leaves all lead with the trajectory axis (N),
+so the sweep resamples it like everything else it carries.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array, Bool, Float, Int
+
+from nestbed.prior import Components
+from nestbed.system import BaseSystem
+
+State = Any
+"""A belief's running state, a pytree of arrays that lead with the trajectory axis."""
+
+
+class Record(NamedTuple):
+    """What each trajectory has seen so far, in buffers of full length: z₀:ₜ."""
+
+    states: Float[Array, "N T+1 dx"]
+    designs: Float[Array, "N T du"]
+
+
+class Evidence(NamedTuple):
+    """The two terms of the gain of one experiment (`eq:stage_reward`)."""
+
+    expected_log_density: Float[Array, " N"]  # α: E[log f] under the belief after the outcome
+    log_predictive: Float[Array, " N"]  # −β: log of the predictive density under the belief before it
+
+    def gain(self, system: BaseSystem, form: str) -> Float[Array, " N"]:
+        """Return r = α + β, or with the form "constant_noise" α replaced by its constant expectation."""
+        alpha = -system.noise_entropy() if form == "constant_noise" else self.expected_log_density
+        return alpha - self.log_predictive
+
+
+class Upkeep(NamedTuple):
+    """What rejuvenating the beliefs took, and the first parameters that made a NaN, if any did."""
+
+    refreshed: Int[Array, ""]  # trajectories whose particles were resampled and moved
+    accepted: Float[Array, ""]  # sum over those of their acceptance rates
+    faulty: Bool[Array, ""]
+    fault_row: Int[Array, ""]
+    fault_theta: Float[Array, " dtheta"]
+
+
+class Belief(ABC):
+    """p(θ | z₀:ₜ) for N trajectories at once."""
+
+    kind: str
+    system: BaseSystem
+
+    @abstractmethod
+    def init(self, key: jax.Array, count: int) -> State:
+        """Return the prior as the belief of `count` trajectories."""
+
+    @abstractmethod
+    def rejuvenate(
+        self, key: jax.Array, state: State, record: Record, step: Int[Array, ""]
+    ) -> tuple[State, Upkeep | None]:
+        """Renew degenerate particles of the trajectories that have any, after `step` experiments."""
+
+    @abstractmethod
+    def sample(
+        self, key: jax.Array, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"]
+    ) -> Float[Array, "N dx"]:
+        """Draw the next state from the predictive distribution of each trajectory."""
+
+    @abstractmethod
+    def update(
+        self, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
+    ) -> tuple[State, Evidence]:
+        """Condition on the outcome `following` of design u in state x."""
+
+    @abstractmethod
+    def culprit(
+        self, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
+    ) -> Float[Array, "N dtheta"]:
+        """Return for each trajectory the parameters most to blame for an outcome of no finite density."""
+
+    @abstractmethod
+    def kept(self, state: State) -> State:
+        """Return the part of a state that a reference must keep."""
+
+    @abstractmethod
+    def restored(self, kept: State) -> State:
+        """Rebuild a state from what `kept` returned."""
+
+    @abstractmethod
+    def moments(self, state: State) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
+        """Return the mean and the covariance of the (constrained) parameters."""
+
+
+def components(rows: Float[Array, "N d"]) -> Components:
+    """Split (N, d) into d arrays of shape (N, 1), ready to broadcast against particles."""
+    return tuple(rows[:, i, None] for i in range(rows.shape[1]))

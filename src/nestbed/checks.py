@@ -1,0 +1,146 @@
+"""Validation of what a user wrote in a system: each complaint is one sentence."""
+
+import keyword
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from nestbed.box import Box
+from nestbed.errors import NestbedError
+from nestbed.prior import Components
+
+if TYPE_CHECKING:
+    from nestbed.system import BaseSystem
+
+
+def declarations(system: "BaseSystem") -> None:
+    """Check names, numbers and the design box before anything is built from them."""
+    kind = type(system).__name__
+    if not isinstance(system.designs, Box):
+        raise NestbedError(f"{kind}.designs is {system.designs!r}; write designs = nb.Box(name=(low, high)).")
+    if isinstance(system.state, str) or not system.state:
+        raise NestbedError(f'{kind}.state is {system.state!r}; name the states, as in state = ("angle", "velocity").')
+    for name in (*system.state, *system.designs.names, *system.prior):
+        if not str(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+            raise NestbedError(
+                f"{kind} has a state, design or parameter named {name!r}; use a plain Python name, such as 'angle', "
+                "that is no keyword and does not begin with an underscore."
+            )
+    if len(set(system.state)) != len(system.state):
+        raise NestbedError(f"{kind}.state names a state twice: {system.state}.")
+    if not _number(system.step) or system.step <= 0:
+        raise NestbedError(f"{kind}.step is {system.step!r}; it must be a positive number of time units.")
+    if not _number(system.noise_floor) or system.noise_floor < 0:
+        raise NestbedError(f"{kind}.noise_floor is {system.noise_floor!r}; it must be a variance, 0 or more.")
+    _constant_diffusion(system)
+    _start(system)
+
+
+def functions(system: "BaseSystem") -> None:
+    """Check the drift, a diffusion method and the features by their shapes, on scalars and when broadcasting."""
+    for one, many in (((), ()), ((2, 1), (2, 3))):
+        x = _components(len(system.state), one)
+        u = _components(len(system.designs.names), one)
+        theta = _components(len(system.prior), many)
+        _shapes(system, "drift", jax.eval_shape(system.rates, x, u, theta), many)
+        if callable(system.diffusion):
+            named = system.State(*x), system.Design(*u), system.Theta(*theta)
+            _shapes(system, "diffusion", jax.eval_shape(system.diffusion, *named), many)
+
+
+def linearity(system: "BaseSystem", features: Any) -> None:
+    """Check on prior draws that `features` reproduces the drift and that the noise knows no parameter."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    theta = system.parameters.constrain(system.parameters.sample(keys[0], (8,)))
+    x = tuple(jax.random.normal(keys[1], (len(system.state), 8)))
+    low, high = jnp.asarray(system.designs.low)[:, None], jnp.asarray(system.designs.high)[:, None]
+    u = tuple(jax.random.uniform(keys[2], (len(system.designs.names), 8), minval=low, maxval=high))
+    zero = tuple(jnp.zeros(8) for _ in theta)
+    rows = features(x, u)
+    for name, full, offset, row in zip(system.state, system.rates(x, u, theta), system.rates(x, u, zero), rows, strict=True):
+        if len(row) != len(theta):
+            raise NestbedError(
+                f"{system.name}.features gives {len(row)} coefficients for the state {name!r}, but there are "
+                f"{len(theta)} parameters: {system.parameter_names}."
+            )
+        rebuilt = offset + sum(h * value for h, value in zip(row, theta, strict=True))
+        if not jnp.allclose(rebuilt, full, rtol=1e-9, atol=1e-9):
+            raise NestbedError(
+                f"{system.name}.features does not reproduce the drift of {name!r}: drift(x, u, θ) must equal "
+                "drift(x, u, 0) + features · θ; correct one of the two, or use belief='ibis'."
+            )
+    spread = [jnp.ptp(jnp.asarray(v)) for v in system.variance(*_repeated(x, u), theta)]
+    if max(float(s) for s in spread) > 0:
+        raise NestbedError(
+            f"the noise of {system.name} depends on its parameters, so its belief has no exact form; use belief='ibis'."
+        )
+
+
+def _repeated(x: Components, u: Components) -> tuple[Components, Components]:
+    """Return one state and design repeated, so that only the parameters vary."""
+    return tuple(jnp.full(8, value[0]) for value in x), tuple(jnp.full(8, value[0]) for value in u)
+
+
+def _constant_diffusion(system: "BaseSystem") -> None:
+    kind, diffusion = type(system).__name__, system.diffusion
+    if callable(diffusion):
+        return
+    if not isinstance(diffusion, tuple | list) or len(diffusion) != len(system.state):
+        raise NestbedError(
+            f"{kind}.diffusion is {diffusion!r}; give one number per state, {len(system.state)} in all, for {system.state}."
+        )
+    for name, scale in zip(system.state, diffusion, strict=True):
+        if not _number(scale) or scale < 0:
+            raise NestbedError(f"{kind}.diffusion of {name!r} is {scale!r}; it must be a number, 0 or more.")
+        if scale == 0 and system.noise_floor == 0:
+            raise NestbedError(
+                f"the state {name!r} of {kind} has no noise, so its outcomes have no density; give it a diffusion or a "
+                "noise_floor above 0."
+            )
+
+
+def _start(system: "BaseSystem") -> None:
+    kind, start = type(system).__name__, system.start
+    if isinstance(start, dict):
+        for name in start:
+            if name not in system.state:
+                raise NestbedError(f"{kind}.start names {name!r}, which is no state; the states are {system.state}.")
+    values = system.start_values()
+    if len(values) != len(system.state):
+        raise NestbedError(f"{kind}.start has {len(values)} values for {len(system.state)} states {system.state}.")
+    for name, value in zip(system.state, values, strict=True):
+        if not _number(value) and not isinstance(value, dist.Distribution):
+            raise NestbedError(
+                f"{kind}.start of {name!r} is {value!r}; give a finite number or a scalar NumPyro distribution."
+            )
+
+
+def _shapes(system: "BaseSystem", what: str, values: Any, shape: tuple[int, ...]) -> None:
+    values = tuple(values) if isinstance(values, tuple | list) else (values,)
+    if len(values) != len(system.state):
+        raise NestbedError(
+            f"the {what} of {system.name} returned {len(values)} components, but its state has {len(system.state)}: "
+            f"{system.state}; return one per state, in that order."
+        )
+    for name, value in zip(system.state, values, strict=True):
+        got = jnp.shape(value)
+        try:
+            fits = jnp.broadcast_shapes(got, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise NestbedError(
+                f"the {what} of {system.name} returned the shape {got} for {name!r} where the arguments broadcast to {shape}; "
+                "write it with elementwise operations only, or use nb.VectorSystem."
+            )
+
+
+def _components(count: int, shape: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct(shape, jnp.float64) for _ in range(count))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,28 @@
+"""Errors that say what was got, what was expected and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class NestbedError(ValueError):
+    """Something the user gave cannot be used; the message is one clear sentence."""
+
+
+class NonFiniteError(NestbedError):
+    """A weight became NaN or infinite; the message names the system, the step and the values behind it."""
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """Return the known names, the closest one first if there is any near `got`."""
+    known = list(known)
+    close = difflib.get_close_matches(got, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(known)}"
+
+
+def at_least_one(**counts: object) -> None:
+    """Raise unless each named value is a whole number of at least 1."""
+    for name, value in counts.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < 1:  # type: ignore[operator]
+            raise NestbedError(f"{name} is {value!r}, but it must be a whole number of at least 1.")

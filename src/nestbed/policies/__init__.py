@@ -1,0 +1,7 @@
+"""Policies: history to design, one experiment at a time."""
+
+from nestbed.policies.base import Policy
+from nestbed.policies.prbs import PRBS
+from nestbed.policies.random import Random
+
+__all__ = ["PRBS", "Policy", "Random"]

@@ -1,0 +1,88 @@
+"""What a policy is, and how any object with `init` and `step` becomes one that compiles."""
+
+import copy
+from abc import abstractmethod
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestbed.errors import NestbedError
+from nestbed.system import BaseSystem
+
+Carry = Any
+"""A policy's memory of one trajectory: any pytree of arrays, or None."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """History to design, for one trajectory. The carry must follow from what was seen, never from the key."""
+
+    @abstractmethod
+    def init(self) -> Carry:
+        """Return the carry before the first experiment."""
+
+    @abstractmethod
+    def step(
+        self, key: jax.Array, carry: Carry, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[Carry, Float[Array, " du"]]:
+        """Return the next carry and the design to apply in state x."""
+
+
+class _Plain(eqx.Module):
+    """A policy that is no pytree: its attributes travel as data, so changing one is never missed."""
+
+    attributes: dict[str, Any]
+    original: Any = eqx.field(static=True)
+
+    def _object(self) -> Any:
+        clone = copy.copy(self.original)
+        vars(clone).update(self.attributes)
+        return clone
+
+    def init(self) -> Carry:
+        return self._object().init()
+
+    def step(self, key: jax.Array, carry: Carry, x: jax.Array, u_previous: jax.Array) -> tuple[Carry, jax.Array]:
+        return self._object().step(key, carry, x, u_previous)  # type: ignore[no-any-return]
+
+
+def prepare(policy: Any, system: BaseSystem) -> Any:
+    """Return the policy in a form that compiles, or say what is wrong with it."""
+    if not isinstance(policy, Policy):
+        raise NestbedError(
+            f"the policy is a {type(policy).__name__}, but it needs the methods init() -> carry and "
+            "step(key, carry, x, u_previous) -> (carry, u)."
+        )
+    leaf = jax.tree.structure(policy) == jax.tree.structure(0)
+    ready = _Plain(dict(vars(policy)), policy) if leaf and hasattr(policy, "__dict__") else policy
+    _check(ready, system, type(policy).__name__)
+    return ready
+
+
+def _check(policy: Any, system: BaseSystem, name: str) -> None:
+    """Trace one step and compare its shapes with what the system and the carry ask for."""
+    designs = len(system.design_names)
+    x = jnp.zeros(len(system.state_names))
+    carry = policy.init()
+    outcome = eqx.filter_eval_shape(policy.step, jax.random.key(0), carry, x, jnp.zeros(designs))
+    if not isinstance(outcome, tuple) or len(outcome) != 2:
+        raise NestbedError(f"{name}.step returned {type(outcome).__name__}, but it must return (carry, u).")
+    following, u = outcome
+    if getattr(u, "shape", None) != (designs,):
+        raise NestbedError(
+            f"{name}.step returned a design of shape {getattr(u, 'shape', type(u).__name__)}, but {system.name} has "
+            f"{designs} design(s) {system.design_names}; return an array of shape ({designs},)."
+        )
+    before, after = (_signature(tree) for tree in (carry, following))
+    if before != after:
+        raise NestbedError(
+            f"{name}.step changed its carry from {before} to {after}; it must return a carry of the same structure, "
+            "shapes and types as init()."
+        )
+
+
+def _signature(tree: Any) -> str:
+    return str(jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree))

@@ -1,0 +1,36 @@
+"""Pseudo-random binary signals: each design at one of its limits."""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestbed.errors import NestbedError, did_you_mean
+from nestbed.system import BaseSystem
+
+
+class PRBS(eqx.Module):
+    """A fair coin per experiment between the limits: one coin for all channels ("joint"), or one for each."""
+
+    low: Float[Array, " du"]
+    high: Float[Array, " du"]
+    coins: int = eqx.field(static=True)
+
+    def __init__(self, system: BaseSystem, channels: Literal["joint", "independent"] = "joint"):
+        if channels not in ("joint", "independent"):
+            hint = did_you_mean(str(channels), ("joint", "independent"))
+            raise NestbedError(f"PRBS got channels={channels!r}; {hint}.")
+        self.low, self.high = jnp.array(system.designs.low), jnp.array(system.designs.high)
+        self.coins = 1 if channels == "joint" else len(system.designs.names)
+
+    def init(self) -> None:
+        """Return no carry."""
+        return
+
+    def step(
+        self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[None, Float[Array, " du"]]:
+        """Toss the coins."""
+        return carry, jnp.where(jax.random.bernoulli(key, shape=(self.coins,)), self.high, self.low)

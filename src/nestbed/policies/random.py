@@ -1,0 +1,28 @@
+"""Designs drawn uniformly from the box."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestbed.system import BaseSystem
+
+
+class Random(eqx.Module):
+    """Independent uniform designs."""
+
+    low: Float[Array, " du"]
+    high: Float[Array, " du"]
+
+    def __init__(self, system: BaseSystem):
+        self.low, self.high = jnp.array(system.designs.low), jnp.array(system.designs.high)
+
+    def init(self) -> None:
+        """Return no carry."""
+        return
+
+    def step(
+        self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[None, Float[Array, " du"]]:
+        """Draw one design."""
+        return carry, jax.random.uniform(key, self.low.shape, minval=self.low, maxval=self.high)

@@ -1,0 +1,1 @@
+"""Weights, resampling and the nested sweep."""

@@ -1,0 +1,66 @@
+"""The trajectory a conditional sweep must keep, with its beliefs."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from nestbed.belief.base import Belief
+from nestbed.errors import NestbedError
+from nestbed.system import BaseSystem
+
+
+class Step(NamedTuple):
+    """What the reference pins in the first slot during one experiment."""
+
+    belief: Any  # what the belief keeps, before the experiment
+    design: Float[Array, " du"]
+    state: Float[Array, " dx"]  # the outcome
+
+
+class Reference(eqx.Module):
+    """A trajectory z₀:T and the belief it had before each experiment."""
+
+    states: Float[Array, "T+1 dx"]
+    designs: Float[Array, "T du"]
+    beliefs: Any  # leaves lead with the time axis (T)
+    system_name: str = eqx.field(static=True)
+    belief_kind: str = eqx.field(static=True)
+
+    def steps(self) -> Step:
+        """Return the reference cut into experiments, time first."""
+        return Step(self.beliefs, self.designs, self.states[1:])
+
+    def check(self, system: BaseSystem, belief: Belief, horizon: int) -> None:
+        """Raise unless this reference fits a sweep of that system, belief and horizon."""
+        if self.system_name != system.name or self.designs.shape[1] != len(system.design_names):
+            raise NestbedError(
+                f"the reference comes from {self.system_name}, but the sweep is of {system.name}; take the reference "
+                "from a sweep of the same system."
+            )
+        if self.designs.shape[0] != horizon:
+            raise NestbedError(
+                f"the reference has {self.designs.shape[0]} experiments, but the horizon is {horizon}; take the reference "
+                "from a sweep with the same horizon."
+            )
+        wanted = jax.eval_shape(lambda: belief.kept(belief.init(jax.random.key(0), 1)))
+        got = [leaf.shape[1:] for leaf in jax.tree.leaves(self.beliefs)]
+        if self.belief_kind != belief.kind or got != [leaf.shape[1:] for leaf in jax.tree.leaves(wanted)]:
+            raise NestbedError(
+                f"the reference keeps {self.belief_kind!r} beliefs of shapes {got}, but the sweep's belief is "
+                f"{belief.kind!r} and needs {[leaf.shape[1:] for leaf in jax.tree.leaves(wanted)]}; take the reference "
+                "from a sweep with the same belief and particles."
+            )
+
+
+def trace(stored: Any, ancestors: Int[Array, "T N"], chosen: Int[Array, ""]) -> Any:
+    """Follow one trajectory's ancestors back and return its beliefs, time first."""
+
+    def back(slot: Int[Array, ""], sources: Int[Array, " N"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        return sources[slot], slot
+
+    _, slots = jax.lax.scan(back, chosen.astype(jnp.int32), ancestors, reverse=True)
+    times = jnp.arange(ancestors.shape[0])
+    return jax.tree.map(lambda leaf: leaf[times, slots], stored)

@@ -1,0 +1,224 @@
+"""One run of the nested filter over the horizon: `alg:i-o-smc2`, `alg:csmc` and `alg:iosmc_exact` in one function.
+
+A reference makes it conditional, the belief makes it exact or nested, and η = 0 turns resampling off by itself,
+because equal weights never lose effective sample size.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from nestbed import belief as beliefs
+from nestbed.belief.base import Belief, Record, Upkeep
+from nestbed.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.policies.base import prepare
+from nestbed.smc import faults, resampling, weights
+from nestbed.smc.reference import Reference, trace
+from nestbed.system import BaseSystem
+
+THRESHOLD = 0.75
+"""Trajectories are resampled when their effective sample size falls below this share of N."""
+
+
+class Potential(NamedTuple):
+    """log g = η · (gain − penalties): what trajectories are weighted by."""
+
+    eta: Float[Array, ""]
+    slew_penalty: Float[Array, ""]
+    action_penalty: Float[Array, ""]
+
+    def log(
+        self, gain: Float[Array, " N"], u: Float[Array, "N du"], u_previous: Float[Array, "N du"]
+    ) -> Float[Array, " N"]:
+        """Return the log-potential of one experiment."""
+        slew = jnp.sum((u - u_previous) ** 2, axis=-1)
+        action = jnp.sum(u**2, axis=-1)
+        return self.eta * (gain - self.slew_penalty * slew - self.action_penalty * action)
+
+
+class Diagnostics(NamedTuple):
+    """How the filter fared, per experiment."""
+
+    ess: Float[Array, " T"]  # of the trajectories, before resampling
+    resampled: Bool[Array, " T"]
+    refreshed: Int[Array, " T"] | None  # beliefs rejuvenated
+    accepted: Float[Array, " T"] | None  # sum of their acceptance rates
+    ancestors: Int[Array, "T N"]  # slot each trajectory came from
+
+
+class Sweep(NamedTuple):
+    """N weighted trajectories of T experiments."""
+
+    states: Float[Array, "N T+1 dx"]
+    designs: Float[Array, "N T du"]
+    gains: Float[Array, "N T"]  # r, in nats, without the penalties
+    log_weights: Float[Array, " N"]  # normalised
+    log_evidence: Float[Array, ""]  # log Ẑ_T
+    reference: Reference | None  # one trajectory drawn by weight, with its beliefs
+    belief: Any  # final belief states
+    diagnostics: Diagnostics
+
+
+class _Flock(NamedTuple):
+    """Everything a trajectory carries; every leaf leads with the trajectory axis."""
+
+    record: Record
+    gains: Float[Array, "N T"]
+    memory: Any  # the policy's carry
+    belief: Any
+
+
+def sweep(
+    key: jax.Array,
+    system: BaseSystem,
+    policy: Any,
+    *,
+    horizon: int | None = None,
+    trajectories: int | None = None,
+    particles: int | None = None,
+    moves: int | None = None,
+    eta: float | None = None,
+    slew_penalty: float | None = None,
+    action_penalty: float = 0.0,
+    belief: str | Belief = "ibis",
+    gain: str = "general",
+    reference: Reference | None = None,
+) -> Sweep:
+    """Run the nested filter once; what is not given comes from `system.defaults`.
+
+    `gain` is "general" (`alg:reweight-function`) or "constant_noise" (`eq:eig_constant_noise`, higher variance).
+    """
+    defaults = system.defaults
+    horizon = defaults.horizon if horizon is None else horizon
+    count = defaults.trajectories if trajectories is None else trajectories
+    at_least_one(horizon=horizon, trajectories=count)
+    made = beliefs.make(
+        belief,
+        system,
+        defaults.particles if particles is None else particles,
+        defaults.moves if moves is None else moves,
+    )
+    potential = Potential(
+        jnp.asarray(defaults.eta if eta is None else eta, float),
+        jnp.asarray(defaults.slew_penalty if slew_penalty is None else slew_penalty, float),
+        jnp.asarray(action_penalty, float),
+    )
+    check_gain_form(system, gain)
+    if reference is not None:
+        reference.check(system, made, horizon)
+    result, fault = compiled_sweep(
+        key, made, prepare(policy, system), potential, horizon, count, gain, reference, True
+    )
+    faults.check(system, fault, result.designs)
+    return result
+
+
+def check_gain_form(system: BaseSystem, form: str) -> None:
+    """Raise unless the form of the gain exists and suits the system."""
+    if form not in ("general", "constant_noise"):
+        raise NestbedError(f"there is no gain form {form!r}; {did_you_mean(form, ('general', 'constant_noise'))}.")
+    if form == "constant_noise" and not system.constant_noise:
+        raise NestbedError(f"the noise of {system.name} is not constant, so use gain='general'.")
+
+
+def run(
+    key: jax.Array,
+    belief: Belief,
+    policy: Any,
+    potential: Potential,
+    horizon: int,
+    count: int,
+    gain: str,
+    reference: Reference | None,
+    keep: bool,
+) -> tuple[Sweep, faults.Fault]:
+    """Do the whole sweep as one pure function; `keep` stores every belief so that a reference can be drawn."""
+    system = belief.system
+    start_key, steps_key, end_key = jax.random.split(key, 3)
+    resample = resampling.systematic if reference is None else resampling.conditional
+
+    def experiment(carry: Any, inputs: Any) -> Any:
+        flock, log_weights, log_evidence, fault = carry
+        t, step_key, pinned = inputs
+        keys = jax.random.split(step_key, 4)
+
+        ess = weights.effective_sample_size(log_weights)
+        tired = ess < THRESHOLD * count
+        ancestors = jax.lax.cond(
+            tired, lambda: resample(keys[0], log_weights), lambda: jnp.arange(count, dtype=jnp.int32)
+        )
+        flock = jax.lax.cond(tired, lambda: _take(flock, ancestors), lambda: flock)
+        log_weights = jnp.where(tired, -jnp.log(float(count)), log_weights)
+
+        state, upkeep = belief.rejuvenate(keys[1], flock.belief, flock.record, t)
+        state = state if pinned is None else _pin(state, belief.restored(pinned.belief))
+        fault = faults.in_upkeep(fault, upkeep, flock.record, t)
+
+        x, u_previous = flock.record.states[:, t], _previous(flock.record.designs, t, system)
+        memory, u = jax.vmap(policy.step)(jax.random.split(keys[2], count), flock.memory, x, u_previous)
+        u = u.astype(x.dtype) if pinned is None else u.astype(x.dtype).at[0].set(pinned.design)
+
+        following = belief.sample(keys[3], state, x, u)
+        following = following if pinned is None else following.at[0].set(pinned.state)
+        updated, evidence = belief.update(state, x, u, following)
+        reward = evidence.gain(system, gain)
+        record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
+        fault = faults.in_gain(fault, reward, belief, state, record, t)
+
+        log_weights, increment = weights.normalise(log_weights + potential.log(reward, u, u_previous))
+        flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
+        refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
+        diagnostics = Diagnostics(ess, tired, refreshed, accepted, ancestors)
+        stored = belief.kept(state) if keep else None
+        return (flock, log_weights, log_evidence + increment, fault), (diagnostics, stored)
+
+    flock = _begin(start_key, belief, policy, horizon, count)
+    pinned = None
+    if reference is not None:
+        first = flock.record.states.at[0, 0].set(reference.states[0])
+        flock = flock._replace(record=Record(first, flock.record.designs))
+        pinned = reference.steps()
+    even = jnp.full(count, -jnp.log(float(count)))
+    none = faults.none(system, horizon)
+    inputs = jnp.arange(horizon, dtype=jnp.int32), jax.random.split(steps_key, horizon), pinned
+    (flock, log_weights, log_evidence, fault), (diagnostics, stored) = jax.lax.scan(
+        experiment, (flock, even, jnp.zeros(()), none), inputs
+    )
+    chosen = jax.random.categorical(end_key, log_weights)
+    drawn = None
+    if keep:
+        record = jax.tree.map(lambda leaf: leaf[chosen], flock.record)
+        drawn = Reference(*record, trace(stored, diagnostics.ancestors, chosen), system.name, belief.kind)
+    result = Sweep(*flock.record, flock.gains, log_weights, log_evidence, drawn, flock.belief, diagnostics)
+    return result, fault
+
+
+compiled_sweep = eqx.filter_jit(run)
+
+
+def _begin(key: jax.Array, belief: Belief, policy: Any, horizon: int, count: int) -> _Flock:
+    """Return N trajectories that have done nothing yet."""
+    system = belief.system
+    belief_key, state_key = jax.random.split(key)
+    states = jnp.zeros((count, horizon + 1, len(system.state_names)))
+    states = states.at[:, 0].set(system.sample_start(state_key, count))
+    designs = jnp.zeros((count, horizon, len(system.design_names)))
+    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), policy.init())
+    return _Flock(Record(states, designs), jnp.zeros((count, horizon)), memory, belief.init(belief_key, count))
+
+
+def _previous(designs: Float[Array, "N T du"], t: Int[Array, ""], system: BaseSystem) -> Float[Array, "N du"]:
+    """Return the design before step t."""
+    return jnp.where(t > 0, designs[:, jnp.maximum(t - 1, 0)], jnp.array(system.rest_design))
+
+
+def _take(tree: Any, rows: Int[Array, " N"]) -> Any:
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def _pin(tree: Any, reference: Any) -> Any:
+    """Put the reference into the first slot."""
+    return jax.tree.map(lambda leaf, kept: leaf.at[0].set(kept), tree, reference)

@@ -1,0 +1,251 @@
+"""The user's model: named states, designs and parameters, their prior, and one noisy step of the dynamics.
+
+Time is discrete: `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise` (Euler–Maruyama), where the noise of each
+state is Gaussian with variance `step · diffusion² + noise_floor`. Every state is observed.
+"""
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from nestbed import checks
+from nestbed.box import Box
+from nestbed.errors import NestbedError, did_you_mean
+from nestbed.prior import Components, Prior
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """The settings a system is filtered and trained with unless the caller says otherwise."""
+
+    horizon: int = 50  # T, experiments
+    trajectories: int = 256  # N
+    particles: int = 128  # M, per trajectory
+    moves: int = 3  # Metropolis steps per rejuvenation
+    eta: float = 1.0  # η, tempering of the potential
+    slew_penalty: float = 0.1
+    learning_rate: float = 1e-3
+    iterations: int = 25
+
+
+class BaseSystem(ABC):
+    """What every system has; write yours as a subclass of `System` or `VectorSystem`."""
+
+    state: tuple[str, ...] = ()
+    designs: Box = None  # type: ignore[assignment]  # every system must say
+    prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
+    step: float = 0.05  # seconds (or the model's unit of time) between experiments
+    diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
+    noise_floor: float = 1e-8  # variance added to every state's noise
+    start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
+    units: Mapping[str, str] = {}  # noqa: RUF012  # for figures and tables, by name
+    defaults: Defaults = Defaults()
+
+    def __init__(self, **changes: Any):
+        settings = _settings(type(self))
+        for name in changes:
+            if name not in settings:
+                raise NestbedError(
+                    f"{type(self).__name__} has no setting {name!r}; {did_you_mean(name, sorted(settings))}."
+                )
+        vars(self).update({**settings, **changes})
+        vars(self).update(name=type(self).__name__, parameters=Prior(self.prior))
+        checks.declarations(self)
+        vars(self).update(
+            State=namedtuple("State", self.state),  # noqa: PYI024
+            Design=namedtuple("Design", self.designs.names),  # noqa: PYI024
+            Theta=namedtuple("Theta", tuple(self.prior)),  # noqa: PYI024
+            _settings={**settings, **changes},
+        )
+        checks.functions(self)
+
+    name: str
+    parameters: Prior
+    State: Callable[..., Any]
+    Design: Callable[..., Any]
+    Theta: Callable[..., Any]
+    _settings: dict[str, Any]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise NestbedError(
+            f"a system does not change once made, so {name!r} cannot be set; make a variant with "
+            f"{type(self).__name__}({name}=...)."
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        mine, theirs = self._settings, other._settings  # type: ignore[attr-defined]
+        return all(_same(mine[name], theirs[name]) for name in mine)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.state, self.designs))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the states, in order."""
+        return tuple(self.state)
+
+    @property
+    def design_names(self) -> tuple[str, ...]:
+        """Names of the designs, in order."""
+        return self.designs.names
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the unknown parameters, in order."""
+        return tuple(self.prior)
+
+    @property
+    def horizon(self) -> int:
+        """How many experiments a trajectory has by default."""
+        return self.defaults.horizon
+
+    @property
+    def constant_noise(self) -> bool:
+        """Whether the noise is the same for every state, design and parameter."""
+        return not callable(self.diffusion)
+
+    @property
+    def rest_design(self) -> tuple[float, ...]:
+        """The design before the first one: 0, or the limit nearest to it."""
+        pairs = zip(self.designs.low, self.designs.high, strict=True)
+        return tuple(min(max(0.0, low), high) for low, high in pairs)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a variant of this system with some settings changed."""
+        return type(self)(**{**self._settings, **changes})
+
+    @abstractmethod
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the drift of each state, component by component."""
+
+    def mean(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the mean of the next state, component by component."""
+        rates = self.rates(x, u, theta)
+        return tuple(now + self.step * rate for now, rate in zip(x, rates, strict=True))
+
+    def variance(self, x: Components, u: Components, theta: Components) -> tuple[Any, ...]:
+        """Return the variance of the next state, component by component (plain floats where it is constant)."""
+        diffusion = self.diffusion
+        if callable(diffusion):
+            diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))
+        return tuple(self.step * scale**2 + self.noise_floor for scale in diffusion)
+
+    def log_density(self, x: Components, u: Components, theta: Components, following: Components) -> jax.Array:
+        """Return log f(x[t+1] | x[t], u[t], θ), broadcast over everything."""
+        mean, variance = self.mean(x, u, theta), self.variance(x, u, theta)
+        normaliser = sum(_log(v) for v in variance) + len(mean) * LOG_2PI
+        squares = [(y - m) ** 2 * (1.0 / v) for y, m, v in zip(following, mean, variance, strict=True)]
+        return -0.5 * (sum(squares) + normaliser)
+
+    def noise_entropy(self) -> float:
+        """Return the entropy of one step's noise, for constant noise only."""
+        return 0.5 * sum(math.log(v) + LOG_2PI + 1.0 for v in self.variance((), (), ()))
+
+    def sample_next(self, key: jax.Array, x: Components, u: Components, theta: Components) -> Components:
+        """Draw the next state, component by component."""
+        mean, variance = self.mean(x, u, theta), self.variance(x, u, theta)
+        shape = jnp.broadcast_shapes(*(jnp.shape(m) for m in mean))
+        noise = jax.random.normal(key, (len(mean), *shape))
+        return tuple(m + jnp.sqrt(v) * e for m, v, e in zip(mean, variance, noise, strict=True))
+
+    def sample_start(self, key: jax.Array, count: int) -> jax.Array:
+        """Draw start states, (count, state_dim)."""
+        keys = jax.random.split(key, len(self.state))
+        columns = [
+            value.sample(k, (count,)) if isinstance(value, dist.Distribution) else jnp.full(count, float(value))
+            for k, value in zip(keys, self.start_values(), strict=True)
+        ]
+        return jnp.stack(columns, axis=-1)
+
+    def start_values(self) -> tuple[Any, ...]:
+        """Return the start of each state: a number or a distribution."""
+        if isinstance(self.start, Mapping):
+            return tuple(self.start.get(name, 0.0) for name in self.state)
+        return tuple(self.start) if isinstance(self.start, tuple | list) else (self.start,) * len(self.state)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.name}(state={self.state}, designs={self.designs}, parameters={self.parameter_names}, "
+            f"step={self.step}, horizon={self.horizon})"
+        )
+
+
+class System(BaseSystem):
+    """A system whose drift is written for scalars that broadcast: the fast form.
+
+    ```python
+    class Pendulum(nb.System):
+        state = ("angle", "velocity")
+        designs = nb.Box(torque=(-1.0, 1.0))
+        prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}
+        step, diffusion = 0.05, (0.0, 0.1)
+
+        def drift(self, x, u, theta):
+            return x.velocity, (u.torque - 9.81 * theta.mass * jnp.sin(x.angle)) / theta.length
+    ```
+    A system that is linear in its parameters may add `features(x, u)`: for each state, one coefficient per
+    parameter, so that drift(x, u, θ) = drift(x, u, 0) + features · θ. With Normal priors its belief is exact.
+    """
+
+    @abstractmethod
+    def drift(self, x: Any, u: Any, theta: Any) -> Any:
+        """Return the time derivative of each state; `x.angle` and the like are arrays that broadcast."""
+
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the user's drift as a tuple."""
+        rates = self.drift(self.State(*x), self.Design(*u), self.Theta(*theta))
+        return tuple(rates) if isinstance(rates, tuple | list) else (rates,)
+
+
+class VectorSystem(BaseSystem):
+    """A system whose drift is written for vectors, for those that need linear algebra; slower than `System`."""
+
+    @abstractmethod
+    def drift(self, x: jax.Array, u: jax.Array, theta: jax.Array) -> jax.Array:
+        """Return the time derivative, (state_dim,), of one state under one design and one parameter vector."""
+
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Apply the user's drift to every broadcast element."""
+        shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
+
+        def rows(components: Components) -> jax.Array:
+            return jnp.stack([jnp.broadcast_to(value, shape).ravel() for value in components], axis=-1)
+
+        rates = jax.vmap(self.drift)(rows(x), rows(u), rows(theta))
+        return tuple(rates[:, i].reshape(shape) for i in range(rates.shape[-1]))
+
+
+def _settings(kind: type) -> dict[str, Any]:
+    """Return every public class attribute that is not a function: what a variant may change."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if not name.startswith("_") and not callable(value) and not isinstance(value, property):
+                found[name] = value
+            elif callable(value):
+                found.pop(name, None)  # a diffusion written as a method hides the default
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return list(a) == list(b) and all(_same(a[name], b[name]) for name in a)
+    plain = (int, float, str, tuple, list, Box, Defaults)
+    return isinstance(a, plain) and type(a) is type(b) and bool(a == b)
+
+
+def _log(value: Any) -> Any:
+    return math.log(value) if isinstance(value, float) else jnp.log(value)
