@@ -152,11 +152,9 @@ class BaseSystem(ABC):
         """Return the entropy of one step's noise, for constant noise only."""
         return 0.5 * sum(math.log(v) + LOG_2PI + 1.0 for v in self.variance((), (), ()))
 
-    def sample_next(self, key: jax.Array, x: Components, u: Components, theta: Components) -> Components:
-        """Draw the next state, component by component."""
+    def outcome(self, noise: Components, x: Components, u: Components, theta: Components) -> Components:
+        """Return the next state that standard normal numbers, one per state, lead to."""
         mean, variance = self.mean(x, u, theta), self.variance(x, u, theta)
-        shape = jnp.broadcast_shapes(*(jnp.shape(m) for m in mean))
-        noise = jax.random.normal(key, (len(mean), *shape))
         return tuple(m + jnp.sqrt(v) * e for m, v, e in zip(mean, variance, noise, strict=True))
 
     def sample_start(self, key: jax.Array, count: int) -> jax.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 
-from nestbed import checks
+from nestbed import checks, noise
 from nestbed.belief.base import Belief, Evidence, Record, State, Upkeep
 from nestbed.errors import NestbedError
 from nestbed.system import LOG_2PI, BaseSystem
@@ -73,11 +73,11 @@ class Gaussian(Belief):
         self, key: jax.Array, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N du"]
     ) -> Float[Array, "N dx"]:
         """Draw the outcome state by state, each given those before it."""
-        noise = jax.random.normal(key, x.shape)
+        normals = noise.normals(key, x.shape)
         outcome = []
         for i, row in enumerate(self._rows(x, u)):
             mean, variance = _predict(state, row)
-            value = mean + jnp.sqrt(variance) * noise[:, i]
+            value = mean + jnp.sqrt(variance) * normals[:, i]
             state = _condition(state, row, value)
             outcome.append(value)
         return jnp.stack(outcome, axis=-1)

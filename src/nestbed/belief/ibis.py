@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from nestbed import noise
 from nestbed.belief import history, metropolis
 from nestbed.belief.base import Belief, Evidence, Record, Upkeep, components
 from nestbed.errors import at_least_one
@@ -14,8 +15,9 @@ from nestbed.prior import Components
 from nestbed.smc import resampling
 from nestbed.system import BaseSystem
 
-CHUNK = 8192
-"""Particles rejuvenated together: enough to keep the cores busy, few enough not to drag fresh trajectories along."""
+CHUNK = 8
+"""Share of the trajectories rejuvenated together, 1 / CHUNK: enough of them to keep the cores busy, few enough not
+to drag many fresh ones along."""
 
 
 class Particles(NamedTuple):
@@ -24,7 +26,7 @@ class Particles(NamedTuple):
     position: Components  # unconstrained coordinates
     theta: Components  # the same particles as parameters
     log_weights: Float[Array, "N M"]  # normalised
-    log_likelihood: Float[Array, "N M"]  # of the whole record so far
+    log_posterior: Float[Array, "N M"]  # unnormalised, given the whole record so far
     ess: Float[Array, " N"]
 
 
@@ -33,7 +35,7 @@ class Kept(NamedTuple):
 
     position: Components
     log_weights: Float[Array, "N M"]
-    log_likelihood: Float[Array, "N M"]
+    log_posterior: Float[Array, "N M"]
     ess: Float[Array, " N"]
 
 
@@ -45,7 +47,7 @@ class IBIS(Belief):
     particles: int
     moves: int
     threshold: float = 0.75  # of M
-    walk: metropolis.Walk = metropolis.Walk(scale=1.0, floor=1e-3)
+    walk: metropolis.Walk = metropolis.Walk()
     kind = "ibis"
 
     def __post_init__(self) -> None:
@@ -54,15 +56,16 @@ class IBIS(Belief):
     def init(self, key: jax.Array, count: int) -> Particles:
         """Draw particles from the prior."""
         position = self.system.parameters.sample(key, (count, self.particles))
-        return self._evenly(position, jnp.zeros((count, self.particles)))
+        return self._evenly(position, self.system.parameters.log_density(position))
 
     def rejuvenate(
         self, key: jax.Array, state: Particles, record: Record, step: Int[Array, ""]
     ) -> tuple[Particles, Upkeep]:
         """Resample and move the trajectories whose ESS fell, a chunk at a time; the others cost nothing."""
         count, size = state.log_weights.shape
-        chunk = max(1, min(count, CHUNK // size))
+        chunk = max(1, count // CHUNK)
         tired = state.ess < self.threshold * size
+        lanes = 3  # of random numbers, for each chunk
         amount = jnp.sum(tired, dtype=jnp.int32)
         order = jnp.argsort(~tired, stable=True).astype(jnp.int32)  # the tired first
         order = jnp.pad(order, (0, -count % chunk), constant_values=count)
@@ -72,7 +75,7 @@ class IBIS(Belief):
             rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
             rows = jnp.where(i * chunk + jnp.arange(chunk) < amount, rows, count)  # count: read clamped, never written
             taken, seen = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="clip"), (state, record))
-            fresh, chain = self._resample_move(jax.random.fold_in(key, i), taken, seen, step)
+            fresh, chain = self._resample_move(key, lanes * i, taken, seen, step)
             state = jax.tree.map(lambda leaf, new: leaf.at[rows].set(new, mode="drop"), state, fresh)
             return state, _add(upkeep, chain, rows < count, rows, self.moves)
 
@@ -80,33 +83,31 @@ class IBIS(Belief):
         return jax.lax.fori_loop(0, turns, refresh, (state, _nothing(amount, len(state.theta))))
 
     def _resample_move(
-        self, key: jax.Array, state: Particles, record: Record, step: Int[Array, ""]
+        self, key: jax.Array, lane: Int[Array, ""], state: Particles, record: Record, step: Int[Array, ""]
     ) -> tuple[Particles, metropolis.Chain]:
         """Resample the particles of every given trajectory and move them."""
-        resample_key, move_key = jax.random.split(key)
-        ancestors = resampling.systematic(resample_key, state.log_weights)
-        position, log_likelihood = jax.tree.map(
-            lambda leaf: jnp.take_along_axis(leaf, ancestors, axis=1), (state.position, state.log_likelihood)
+        offset = noise.uniforms(key, (state.log_weights.shape[0], 1), lane)
+        ancestors = resampling.systematic(offset, state.log_weights)
+        position, log_posterior = jax.tree.map(
+            lambda leaf: jnp.take_along_axis(leaf, ancestors, axis=1), (state.position, state.log_posterior)
         )
         table = history.tabulate(*record)
-        chain = jax.lax.fori_loop(
-            0,
-            self.moves,
-            lambda i, chain: metropolis.move(
-                jax.random.fold_in(move_key, i), self.system, chain, table, step, self.walk
-            ),
-            metropolis.start(position, log_likelihood),
+        chain, _ = jax.lax.scan(
+            lambda chain, draws: (metropolis.move(draws, self.system, self.walk, chain, table, step), None),
+            metropolis.start(position, log_posterior),
+            metropolis.draw(key, lane + 1, self.moves, position),
         )
-        return self._evenly(chain.position, chain.log_likelihood), chain
+        return self._evenly(chain.position, chain.log_posterior), chain
 
     def sample(
         self, key: jax.Array, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"]
     ) -> Float[Array, "N dx"]:
         """Pick a particle by its weight, then draw the outcome it predicts."""
-        which, noise = jax.random.split(key)
-        chosen = resampling.pick(which, state.log_weights)[:, None]
+        uniforms = noise.uniforms(key, (x.shape[0], 1))
+        chosen = resampling.pick(uniforms, state.log_weights)[:, None]
         theta = tuple(jnp.take_along_axis(value, chosen, axis=1) for value in state.theta)
-        return jnp.concatenate(self.system.sample_next(noise, components(x), components(u), theta), axis=1)
+        normals = noise.normals(key, x.shape, lane=1)
+        return jnp.concatenate(self.system.outcome(components(normals), components(x), components(u), theta), axis=1)
 
     def update(
         self, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
@@ -118,15 +119,15 @@ class IBIS(Belief):
         weights = jnp.exp(log_weights - top[:, None])
         total = jnp.sum(weights, axis=-1)
         log_predictive = jnp.log(total) + top
-        expected = jnp.sum(jnp.where(weights > 0, weights * log_density, 0.0), axis=-1) / total
+        expected = jnp.sum(jnp.where(weights > 0, weights * log_density, 0.0), axis=-1)
         updated = Particles(
             position=state.position,
             theta=state.theta,
             log_weights=log_weights - log_predictive[:, None],
-            log_likelihood=state.log_likelihood + log_density,
+            log_posterior=state.log_posterior + log_density,
             ess=total**2 / jnp.sum(weights**2, axis=-1),
         )
-        return updated, Evidence(expected, log_predictive)
+        return updated, Evidence(expected / total, log_predictive)
 
     def culprit(
         self, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
@@ -134,17 +135,16 @@ class IBIS(Belief):
         """Return each trajectory's first particle whose prediction is not finite."""
         mean = self.system.mean(components(x), components(u), state.theta)
         finite = jnp.isfinite(sum(mean) + jnp.zeros_like(state.log_weights))
-        first = jnp.argmin(finite, axis=-1)[:, None]
-        return jnp.concatenate([jnp.take_along_axis(value, first, axis=1) for value in state.theta], axis=1)
+        return metropolis.first_where(~finite, state.theta)
 
     def kept(self, state: Particles) -> Kept:
         """Return all but the parameters, which follow from the positions."""
-        return Kept(state.position, state.log_weights, state.log_likelihood, state.ess)
+        return Kept(state.position, state.log_weights, state.log_posterior, state.ess)
 
     def restored(self, kept: Kept) -> Particles:
         """Rebuild the particles of a reference."""
         theta = self.system.parameters.constrain(kept.position)
-        return Particles(kept.position, theta, kept.log_weights, kept.log_likelihood, kept.ess)
+        return Particles(kept.position, theta, kept.log_weights, kept.log_posterior, kept.ess)
 
     def moments(self, state: Particles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the weighted mean and covariance of the parameters."""
@@ -154,12 +154,12 @@ class IBIS(Belief):
         centred = theta - mean[:, None]
         return mean, jnp.einsum("nm,nmi,nmj->nij", weights, centred, centred)
 
-    def _evenly(self, position: Components, log_likelihood: Float[Array, "C M"]) -> Particles:
+    def _evenly(self, position: Components, log_posterior: Float[Array, "C M"]) -> Particles:
         """Return particles of equal weight."""
-        rows, size = log_likelihood.shape
+        rows, size = log_posterior.shape
         uniform = jnp.full((rows, size), -jnp.log(float(size)))
         theta = self.system.parameters.constrain(position)
-        return Particles(position, theta, uniform, log_likelihood, jnp.full(rows, float(size)))
+        return Particles(position, theta, uniform, log_posterior, jnp.full(rows, float(size)))
 
 
 def _nothing(amount: Int[Array, ""], parameters: int) -> Upkeep:

@@ -1,11 +1,12 @@
 """Random-walk Metropolis moves of parameter particles, in unconstrained coordinates with the exact target there."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from nestbed import noise
 from nestbed.belief import history
 from nestbed.prior import Components
 from nestbed.system import BaseSystem
@@ -15,57 +16,91 @@ class Chain(NamedTuple):
     """Particles on the move: M for each of C trajectories."""
 
     position: Components
-    log_likelihood: Float[Array, "C M"]
-    accepted: Float[Array, " C"]  # mean acceptance so far, summed over moves
+    log_posterior: Float[Array, "C M"]  # unnormalised
+    accepted: Float[Array, " C"]  # acceptance rates, summed over moves
     faulty: Bool[Array, " C"]  # whether a proposal's likelihood was NaN
-    fault_theta: Float[Array, "C dtheta"]  # the parameters of the first such proposal
-
-
-def start(position: Components, log_likelihood: Float[Array, "C M"]) -> Chain:
-    """Return a chain that has not moved."""
-    rows = log_likelihood.shape[0]
-    return Chain(
-        position, log_likelihood, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((rows, len(position)))
-    )
-
-
-def move(
-    key: jax.Array, system: BaseSystem, chain: Chain, table: history.Table, count: Int[Array, ""], walk: "Walk"
-) -> Chain:
-    """Propose, and accept by the ratio of posterior densities after `count` experiments."""
-    walk_key, accept_key = jax.random.split(key)
-    prior = system.parameters
-    proposal = walk.propose(walk_key, chain.position, prior.scales)
-    theta = prior.constrain(proposal)
-    log_likelihood = history.log_likelihood(system, table, count, theta)
-    log_ratio = log_likelihood - chain.log_likelihood + prior.log_density(proposal) - prior.log_density(chain.position)
-    accept = jax.random.uniform(accept_key, log_ratio.shape) < jnp.exp(log_ratio)  # False where NaN
-    nan = jnp.isnan(log_likelihood)
-    first = jnp.argmax(nan, axis=-1)[:, None]
-    blamed = jnp.concatenate([jnp.take_along_axis(value, first, axis=1) for value in theta], axis=1)
-    return Chain(
-        tuple(jnp.where(accept, new, old) for new, old in zip(proposal, chain.position, strict=True)),
-        jnp.where(accept, log_likelihood, chain.log_likelihood),
-        chain.accepted + jnp.mean(accept, axis=-1),
-        chain.faulty | jnp.any(nan, axis=-1),
-        jnp.where(chain.faulty[:, None], chain.fault_theta, blamed),
-    )
+    fault_theta: Float[Array, "C dtheta"]  # the parameters of such a proposal
 
 
 class Walk(NamedTuple):
     """A Gaussian random walk with the particles' own covariance."""
 
-    scale: float  # in units of the particles' standard deviation
-    floor: float  # least standard deviation along any direction, in units of the prior's
+    scale: float = 1.0  # in units of the particles' standard deviation
+    floor: float = 1e-3  # least standard deviation along any direction, in units of the prior's
 
-    def propose(self, key: jax.Array, position: Components, units: tuple[float, ...]) -> Components:
+    def propose(self, steps: Float[Array, "d C M"], position: Components, units: tuple[float, ...]) -> Components:
         """Return one proposal per particle; narrow directions are widened so that collapsed particles spread again."""
         size = len(position)
-        centred = [(z - jnp.mean(z, axis=-1, keepdims=True)) / s for z, s in zip(position, units, strict=True)]
-        covariance = jnp.stack([jnp.stack([jnp.mean(a * b, axis=-1) for b in centred], -1) for a in centred], -1)
-        values, vectors = jnp.linalg.eigh(covariance)
-        factor = vectors * jnp.sqrt(jnp.maximum(values, self.floor**2))[:, None, :]
-        # float32 noise is symmetric, which is all that Metropolis asks, and three times cheaper
-        noise = jax.random.normal(key, (size, *position[0].shape), jnp.float32).astype(jnp.float64)
-        steps = [sum(factor[:, i, j, None] * noise[j] for j in range(size)) for i in range(size)]
-        return tuple(z + self.scale * s * step for z, s, step in zip(position, units, steps, strict=True))
+        values, vectors = jnp.linalg.eigh(covariance(position, units))
+        factor = self.scale * vectors * jnp.sqrt(jnp.maximum(values, self.floor**2))[:, None, :]
+        return tuple(
+            z + unit * sum(factor[:, i, j, None] * steps[j] for j in range(size))
+            for i, (z, unit) in enumerate(zip(position, units, strict=True))
+        )
+
+
+def covariance(position: Components, units: tuple[float, ...]) -> Float[Array, "C d d"]:
+    """Return the particles' covariance, each coordinate in its own unit, from one pass over them."""
+    size, count = len(position), position[0].shape[1]
+    pairs = [(i, j) for i in range(size) for j in range(i + 1)]
+    shifted = [(z - z[:, :1]) / unit for z, unit in zip(position, units, strict=True)]
+    terms = (*shifted, *(shifted[i] * shifted[j] for i, j in pairs))
+    sums = jax.lax.reduce(
+        terms, (0.0,) * len(terms), lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (1,)
+    )
+    mean, square = [s / count for s in sums[:size]], dict(zip(pairs, sums[size:], strict=True))
+    rows = [
+        [square[max(i, j), min(i, j)] / count - mean[i] * mean[j] for j in range(size)] for i in range(size)
+    ]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def start(position: Components, log_posterior: Float[Array, "C M"]) -> Chain:
+    """Return a chain that has not moved."""
+    rows = log_posterior.shape[0]
+    return Chain(position, log_posterior, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((rows, len(position))))
+
+
+class Draws(NamedTuple):
+    """The random numbers of moves, the moves on the leading axis."""
+
+    steps: Float[Array, "moves d C M"]
+    thresholds: Float[Array, "moves C M"]
+
+
+def draw(key: jax.Array, lane: Any, moves: int, position: Components) -> Draws:
+    """Draw all random numbers at once, from `lane` and the next one of the key.
+
+    A step's normal numbers are of single precision: symmetric, which is all that Metropolis asks, and cheaper.
+    """
+    size, shape = len(position), position[0].shape
+    steps = noise.rough_normals(key, (moves, size, *shape), lane)
+    return Draws(steps, noise.uniforms(key, (moves, *shape), lane + 1))
+
+
+def move(
+    draws: Draws, system: BaseSystem, walk: Walk, chain: Chain, table: history.Table, count: Int[Array, ""]
+) -> Chain:
+    """Propose, and accept by the ratio of posterior densities after `count` experiments."""
+    prior = system.parameters
+    proposal = walk.propose(draws.steps, chain.position, prior.scales)
+    theta = prior.constrain(proposal)
+    log_posterior = prior.log_density(proposal) + history.log_likelihood(system, table, count, theta)
+    chance = jnp.exp(log_posterior - chain.log_posterior)
+    accept = draws.thresholds < chance  # never where NaN
+    faulty = jnp.any(jnp.isnan(log_posterior), axis=-1)
+    return Chain(
+        tuple(jnp.where(accept, new, old) for new, old in zip(proposal, chain.position, strict=True)),
+        jnp.where(accept, log_posterior, chain.log_posterior),
+        chain.accepted + jnp.mean(accept, axis=-1),
+        chain.faulty | faulty,
+        jax.lax.cond(
+            jnp.any(faulty), lambda: first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta
+        ),
+    )
+
+
+def first_where(condition: Bool[Array, "C M"], theta: Components) -> Float[Array, "C dtheta"]:
+    """Return each row's first particle for which the condition holds (particle 0 if none)."""
+    first = jnp.argmax(condition, axis=-1)[:, None]
+    return jnp.concatenate([jnp.take_along_axis(value, first, axis=1) for value in theta], axis=1)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed import belief as beliefs
+from nestbed import noise
 from nestbed.belief.base import Belief
 from nestbed.errors import at_least_one
 from nestbed.policies.base import prepare
@@ -43,7 +44,7 @@ def eig(
     made = beliefs.make(belief, system, particles, moves)
     neutral = Potential(*jnp.zeros(3))
     result, fault = compiled_sweep(
-        key, made, prepare(policy, system), neutral, horizon, trajectories, gain, None, False
+        noise.as_key(key), made, prepare(policy, system), neutral, horizon, trajectories, gain, None, False
     )
     faults.check(system, fault, result.designs)
     gains = np.asarray(jnp.sum(result.gains, axis=1))

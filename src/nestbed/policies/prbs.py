@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from nestbed import noise
 from nestbed.errors import NestbedError, did_you_mean
 from nestbed.system import BaseSystem
 
@@ -33,4 +34,4 @@ class PRBS(eqx.Module):
         self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[None, Float[Array, " du"]]:
         """Toss the coins."""
-        return carry, jnp.where(jax.random.bernoulli(key, shape=(self.coins,)), self.high, self.low)
+        return carry, jnp.where(noise.uniforms(key, (self.coins,)) < 0.5, self.high, self.low)

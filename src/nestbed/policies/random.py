@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from nestbed import noise
 from nestbed.system import BaseSystem
 
 
@@ -25,4 +26,4 @@ class Random(eqx.Module):
         self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[None, Float[Array, " du"]]:
         """Draw one design."""
-        return carry, jax.random.uniform(key, self.low.shape, minval=self.low, maxval=self.high)
+        return carry, self.low + (self.high - self.low) * noise.uniforms(key, self.low.shape)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
+from nestbed import noise
 from nestbed.belief.base import Belief, Record, Upkeep
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.policies.base import prepare
@@ -110,7 +111,7 @@ def sweep(
     if reference is not None:
         reference.check(system, made, horizon)
     result, fault = compiled_sweep(
-        key, made, prepare(policy, system), potential, horizon, count, gain, reference, True
+        noise.as_key(key), made, prepare(policy, system), potential, horizon, count, gain, reference, True
     )
     faults.check(system, fault, result.designs)
     return result
@@ -138,30 +139,30 @@ def run(
     """Do the whole sweep as one pure function; `keep` stores every belief so that a reference can be drawn."""
     system = belief.system
     start_key, steps_key, end_key = jax.random.split(key, 3)
-    resample = resampling.systematic if reference is None else resampling.conditional
+    resample, draws = (resampling.systematic, 1) if reference is None else (resampling.conditional, count)
+    itself = jnp.arange(count, dtype=jnp.int32)
 
     def experiment(carry: Any, inputs: Any) -> Any:
         flock, log_weights, log_evidence, fault = carry
-        t, step_key, pinned = inputs
-        keys = jax.random.split(step_key, 4)
+        t, (resample_key, belief_key, outcome_key), policy_keys, pinned = inputs
 
         ess = weights.effective_sample_size(log_weights)
         tired = ess < THRESHOLD * count
         ancestors = jax.lax.cond(
-            tired, lambda: resample(keys[0], log_weights), lambda: jnp.arange(count, dtype=jnp.int32)
+            tired, lambda: resample(noise.uniforms(resample_key, (draws,)), log_weights), lambda: itself
         )
         flock = jax.lax.cond(tired, lambda: _take(flock, ancestors), lambda: flock)
         log_weights = jnp.where(tired, -jnp.log(float(count)), log_weights)
 
-        state, upkeep = belief.rejuvenate(keys[1], flock.belief, flock.record, t)
+        state, upkeep = belief.rejuvenate(belief_key, flock.belief, flock.record, t)
         state = state if pinned is None else _pin(state, belief.restored(pinned.belief))
         fault = faults.in_upkeep(fault, upkeep, flock.record, t)
 
         x, u_previous = flock.record.states[:, t], _previous(flock.record.designs, t, system)
-        memory, u = jax.vmap(policy.step)(jax.random.split(keys[2], count), flock.memory, x, u_previous)
+        memory, u = jax.vmap(policy.step)(policy_keys, flock.memory, x, u_previous)
         u = u.astype(x.dtype) if pinned is None else u.astype(x.dtype).at[0].set(pinned.design)
 
-        following = belief.sample(keys[3], state, x, u)
+        following = belief.sample(outcome_key, state, x, u)
         following = following if pinned is None else following.at[0].set(pinned.state)
         updated, evidence = belief.update(state, x, u, following)
         reward = evidence.gain(system, gain)
@@ -183,7 +184,8 @@ def run(
         pinned = reference.steps()
     even = jnp.full(count, -jnp.log(float(count)))
     none = faults.none(system, horizon)
-    inputs = jnp.arange(horizon, dtype=jnp.int32), jax.random.split(steps_key, horizon), pinned
+    keys = jax.random.split(steps_key, (horizon, 3 + count))
+    inputs = jnp.arange(horizon, dtype=jnp.int32), keys[:, :3], keys[:, 3:], pinned
     (flock, log_weights, log_evidence, fault), (diagnostics, stored) = jax.lax.scan(
         experiment, (flock, even, jnp.zeros(()), none), inputs
     )
