@@ -49,8 +49,9 @@ def bits(
 def uniforms(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Array, "..."]:
     """Return numbers in (0, 1) of double precision."""
     high, low = bits(key, shape, lane)
-    word = (high.astype(jnp.uint64) << 21) ^ (low.astype(jnp.uint64) >> 11)
-    return (word.astype(jnp.float64) + 0.5) * 2.0**-53
+    mantissa = (high.astype(jnp.uint64) << 20) | (low.astype(jnp.uint64) >> 12)
+    between = jax.lax.bitcast_convert_type(mantissa | jnp.uint64(0x3FF0000000000000), jnp.float64)  # in [1, 2)
+    return between - (1.0 - 2.0**-53)
 
 
 def normals(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Array, "..."]:
@@ -59,9 +60,21 @@ def normals(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Arra
 
 
 def rough_normals(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Array, "..."]:
-    """Return standard normal numbers, from single precision: symmetric, and cheap."""
-    first, *rest = shape
-    words = jnp.concatenate(bits(key, (-(-first // 2), *rest), lane))[:first]
+    """Return standard normal numbers of single precision: symmetric, and cheap."""
+    words = _words(key, shape, lane)
     fraction = jax.lax.bitcast_convert_type((words >> 9) | jnp.uint32(0x3F800000), jnp.float32) - 1.0
-    centred = 2.0 * fraction - (1.0 - 2.0**-23)  # symmetric, never ±1
+    centred = 2.0 * fraction - (1.0 - 2.0**-23)  # in (−1, 1), symmetric
     return (jnp.float32(2.0**0.5) * jax.lax.erf_inv(centred)).astype(jnp.float64)
+
+
+def rough_uniforms(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Array, "..."]:
+    """Return numbers in (0, 1) on a grid of 2⁻³²."""
+    mantissa = _words(key, shape, lane).astype(jnp.uint64) << 20
+    between = jax.lax.bitcast_convert_type(mantissa | jnp.uint64(0x3FF0000000000000), jnp.float64)  # in [1, 2)
+    return between - (1.0 - 2.0**-33)
+
+
+def _words(key: jax.Array, shape: tuple[int, ...], lane: Any) -> UInt32[Array, "..."]:
+    """Return one array of random words, from both halves of what the generator makes."""
+    first, *rest = shape
+    return jnp.concatenate(bits(key, (-(-first // 2), *rest), lane))[:first]

@@ -68,16 +68,16 @@ class IBIS(Belief):
         lanes = 3  # of random numbers, for each chunk
         amount = jnp.sum(tired, dtype=jnp.int32)
         order = jnp.argsort(~tired, stable=True).astype(jnp.int32)  # the tired first
-        order = jnp.pad(order, (0, -count % chunk), constant_values=count)
+        order = jnp.pad(order, (0, -count % chunk))
 
         def refresh(i: Int[Array, ""], carry: tuple[Particles, Upkeep]) -> tuple[Particles, Upkeep]:
             state, upkeep = carry
             rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
-            rows = jnp.where(i * chunk + jnp.arange(chunk) < amount, rows, count)  # count: read clamped, never written
-            taken, seen = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="clip"), (state, record))
+            active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is not tired: left as it was
+            taken, seen = jax.tree.map(lambda leaf: leaf[rows], (state, record))
             fresh, chain = self._resample_move(key, lanes * i, taken, seen, step)
-            state = jax.tree.map(lambda leaf, new: leaf.at[rows].set(new, mode="drop"), state, fresh)
-            return state, _add(upkeep, chain, rows < count, rows, self.moves)
+            state = _write(state, rows, fresh, active)
+            return state, _add(upkeep, chain, jnp.arange(chunk) < active, rows, self.moves)
 
         turns = (amount + chunk - 1) // chunk
         return jax.lax.fori_loop(0, turns, refresh, (state, _nothing(amount, len(state.theta))))
@@ -120,12 +120,13 @@ class IBIS(Belief):
         total = jnp.sum(weights, axis=-1)
         log_predictive = jnp.log(total) + top
         expected = jnp.sum(jnp.where(weights > 0, weights * log_density, 0.0), axis=-1)
+        squares = weights * jnp.minimum(weights, 1.0)  # the minimum keeps XLA from a second, slower exponential
         updated = Particles(
             position=state.position,
             theta=state.theta,
             log_weights=log_weights - log_predictive[:, None],
             log_posterior=state.log_posterior + log_density,
-            ess=total**2 / jnp.sum(weights**2, axis=-1),
+            ess=total**2 / jnp.sum(squares, axis=-1),
         )
         return updated, Evidence(expected / total, log_predictive)
 
@@ -160,6 +161,17 @@ class IBIS(Belief):
         uniform = jnp.full((rows, size), -jnp.log(float(size)))
         theta = self.system.parameters.constrain(position)
         return Particles(position, theta, uniform, log_posterior, jnp.full(rows, float(size)))
+
+
+def _write(state: Particles, rows: Int[Array, " C"], fresh: Particles, active: Int[Array, ""]) -> Particles:
+    """Put the first `active` fresh trajectories in their rows, a row at a time: a scatter would go by elements."""
+
+    def put(j: Int[Array, ""], state: Particles) -> Particles:
+        return jax.tree.map(
+            lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new[j], rows[j], 0), state, fresh
+        )
+
+    return jax.lax.fori_loop(0, active, put, state)
 
 
 def _nothing(amount: Int[Array, ""], parameters: int) -> Upkeep:

@@ -71,11 +71,12 @@ class Draws(NamedTuple):
 def draw(key: jax.Array, lane: Any, moves: int, position: Components) -> Draws:
     """Draw all random numbers at once, from `lane` and the next one of the key.
 
-    A step's normal numbers are of single precision: symmetric, which is all that Metropolis asks, and cheaper.
+    A step's normal numbers are of single precision: symmetric, which is all that Metropolis asks, and cheaper. The
+    thresholds err by 2⁻³³ in the probability of acceptance.
     """
     size, shape = len(position), position[0].shape
     steps = noise.rough_normals(key, (moves, size, *shape), lane)
-    return Draws(steps, noise.uniforms(key, (moves, *shape), lane + 1))
+    return Draws(steps, noise.rough_uniforms(key, (moves, *shape), lane + 1))
 
 
 def move(

@@ -1,5 +1,8 @@
 """The expected information gain of a policy (`eq:eig-estimator`)."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +19,18 @@ from nestbed.smc import faults
 from nestbed.smc.sweep import Potential, check_gain_form, compiled_sweep
 from nestbed.system import BaseSystem
 
+BLOCK = 8
+"""Trajectories run together. They are independent here, so blocks of them share the cores better than one large
+program does; the size never depends on the machine, so neither do the numbers."""
+
 
 class Estimate(NamedTuple):
     """An average over independent trajectories, in nats."""
 
     mean: float
     standard_error: float  # NaN for a single trajectory
-    gains: Float[Array, " N"]  # information gained by each trajectory
+    gains: Float[np.ndarray, " N"]  # information gained by each trajectory
+    steps: Float[np.ndarray, "N T"]  # the same, by each of its experiments
 
 
 def eig(
@@ -36,17 +44,35 @@ def eig(
     moves: int = 3,
     belief: str | Belief = "ibis",
     gain: str = "general",
+    progress: Callable[[int], None] | None = None,
 ) -> Estimate:
-    """Estimate the expected information gain from independent trajectories of the marginal (a sweep with η = 0)."""
+    """Estimate the expected information gain from independent trajectories of the marginal (a sweep with η = 0).
+
+    `progress` is called with the number of trajectories just finished, from any thread.
+    """
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, trajectories=trajectories)
     check_gain_form(system, gain)
     made = beliefs.make(belief, system, particles, moves)
+    ready = prepare(policy, system)
+    blocks = max(1, round(trajectories / BLOCK))
+    size = -(-trajectories // blocks)
     neutral = Potential(*jnp.zeros(3))
-    result, fault = compiled_sweep(
-        noise.as_key(key), made, prepare(policy, system), neutral, horizon, trajectories, gain, None, False
-    )
-    faults.check(system, fault, result.designs)
-    gains = np.asarray(jnp.sum(result.gains, axis=1))
-    error = gains.std(ddof=1) / np.sqrt(trajectories) if trajectories > 1 else float("nan")
-    return Estimate(float(gains.mean()), float(error), gains)
+
+    def block(key: jax.Array) -> np.ndarray:
+        result, fault = compiled_sweep(key, made, ready, neutral, horizon, size, gain, None, False)
+        faults.check(system, fault, result.designs)
+        if progress is not None:
+            progress(size)
+        return np.asarray(result.gains)
+
+    with ThreadPoolExecutor(min(blocks, cores())) as pool:
+        steps = np.concatenate(list(pool.map(block, jax.random.split(noise.as_key(key), blocks))))[:trajectories]
+    gains = steps.sum(axis=1)
+    error = gains.std(ddof=1) / np.sqrt(trajectories) if trajectories > 1 else np.nan
+    return Estimate(float(gains.mean()), float(error), gains, steps)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

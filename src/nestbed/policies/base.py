@@ -2,11 +2,13 @@
 
 import copy
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed.errors import NestbedError
@@ -58,16 +60,29 @@ def prepare(policy: Any, system: BaseSystem) -> Any:
         )
     leaf = jax.tree.structure(policy) == jax.tree.structure(0)
     ready = _Plain(dict(vars(policy)), policy) if leaf and hasattr(policy, "__dict__") else policy
-    _check(ready, system, type(policy).__name__)
+    leaves, structure = jax.tree.flatten(ready)
+    shapes = tuple(_abstract(leaf) for leaf in leaves)
+    try:
+        _check(structure, shapes, system, type(policy).__name__)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        _check.__wrapped__(structure, shapes, system, type(policy).__name__)
     return ready
 
 
-def _check(policy: Any, system: BaseSystem, name: str) -> None:
+@lru_cache(maxsize=256)
+def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: str) -> None:
     """Trace one step and compare its shapes with what the system and the carry ask for."""
     designs = len(system.design_names)
-    x = jnp.zeros(len(system.state_names))
-    carry = policy.init()
-    outcome = eqx.filter_eval_shape(policy.step, jax.random.key(0), carry, x, jnp.zeros(designs))
+
+    def once(policy: Any, key: jax.Array, x: jax.Array, u: jax.Array) -> Any:
+        carry = policy.init()
+        return carry, policy.step(key, carry, x, u)
+
+    policy = jax.tree.unflatten(structure, leaves)
+    arguments = jax.random.key(0), jnp.zeros(len(system.state_names)), jnp.zeros(designs)
+    carry, outcome = eqx.filter_eval_shape(once, policy, *arguments)
     if not isinstance(outcome, tuple) or len(outcome) != 2:
         raise NestbedError(f"{name}.step returned {type(outcome).__name__}, but it must return (carry, u).")
     following, u = outcome
@@ -82,6 +97,10 @@ def _check(policy: Any, system: BaseSystem, name: str) -> None:
             f"{name}.step changed its carry from {before} to {after}; it must return a carry of the same structure, "
             "shapes and types as init()."
         )
+
+
+def _abstract(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf
 
 
 def _signature(tree: Any) -> str:
