@@ -46,7 +46,7 @@ if __name__ == "__main__":
     times, evidence, refreshes = [], [], []
     for _ in range(5):
         start = time.perf_counter()
-        runs = [run(s, d, count, moves, threshold) for s, d in zip(records["states"], records["designs"])]
+        runs = [run(s, d, count, moves, threshold) for s, d in zip(records["states"], records["designs"], strict=True)]
         times.append(time.perf_counter() - start)
         evidence.append([r.logLt for r in runs])
         refreshes.append(np.sum([r.summaries.rs_flags for r in runs]))

@@ -60,7 +60,9 @@ def linearity(system: "BaseSystem", features: Any) -> None:
     u = tuple(jax.random.uniform(keys[2], (len(system.designs.names), 8), minval=low, maxval=high))
     zero = tuple(jnp.zeros(8) for _ in theta)
     rows = features(x, u)
-    for name, full, offset, row in zip(system.state, system.rates(x, u, theta), system.rates(x, u, zero), rows, strict=True):
+    for name, full, offset, row in zip(
+        system.state, system.rates(x, u, theta), system.rates(x, u, zero), rows, strict=True
+    ):
         if len(row) != len(theta):
             raise NestbedError(
                 f"{system.name}.features gives {len(row)} coefficients for the state {name!r}, but there are "
@@ -90,7 +92,8 @@ def _constant_diffusion(system: "BaseSystem") -> None:
         return
     if not isinstance(diffusion, tuple | list) or len(diffusion) != len(system.state):
         raise NestbedError(
-            f"{kind}.diffusion is {diffusion!r}; give one number per state, {len(system.state)} in all, for {system.state}."
+            f"{kind}.diffusion is {diffusion!r}; give one number per state, {len(system.state)} in all, "
+            f"for {system.state}."
         )
     for name, scale in zip(system.state, diffusion, strict=True):
         if not _number(scale) or scale < 0:
@@ -133,8 +136,8 @@ def _shapes(system: "BaseSystem", what: str, values: Any, shape: tuple[int, ...]
             fits = False
         if not fits:
             raise NestbedError(
-                f"the {what} of {system.name} returned the shape {got} for {name!r} where the arguments broadcast to {shape}; "
-                "write it with elementwise operations only, or use nb.VectorSystem."
+                f"the {what} of {system.name} returned the shape {got} for {name!r} where the arguments broadcast "
+                f"to {shape}; write it with elementwise operations only, or use nb.VectorSystem."
             )
 
 

@@ -28,9 +28,7 @@ def as_key(key: Any) -> jax.Array:
     return jax.random.wrap_key_data(jax.random.bits(typed, (2,), jnp.uint32), impl="threefry2x32")
 
 
-def bits(
-    key: jax.Array, shape: tuple[int, ...], lane: Any = 0
-) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
+def bits(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Return two independent arrays of random words; each lane of a key is a stream of its own."""
     words = jax.random.key_data(key)
     schedule = (words[0], words[1], words[0] ^ words[1] ^ jnp.uint32(0x1BD11BDA))

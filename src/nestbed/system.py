@@ -47,7 +47,7 @@ class BaseSystem(ABC):
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = 1e-8  # variance added to every state's noise
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
-    units: Mapping[str, str] = {}  # noqa: RUF012  # for figures and tables, by name
+    units: Mapping[str, str] = {}  # for figures and tables, by name
     defaults: Defaults = Defaults()
 
     def __init__(self, **changes: Any):
@@ -61,9 +61,9 @@ class BaseSystem(ABC):
         vars(self).update(name=type(self).__name__, parameters=Prior(self.prior))
         checks.declarations(self)
         vars(self).update(
-            State=namedtuple("State", self.state),  # noqa: PYI024
-            Design=namedtuple("Design", self.designs.names),  # noqa: PYI024
-            Theta=namedtuple("Theta", tuple(self.prior)),  # noqa: PYI024
+            State=namedtuple("State", self.state),
+            Design=namedtuple("Design", self.designs.names),
+            Theta=namedtuple("Theta", tuple(self.prior)),
             _settings={**settings, **changes},
         )
         checks.functions(self)
@@ -84,11 +84,11 @@ class BaseSystem(ABC):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return False
-        mine, theirs = self._settings, other._settings  # type: ignore[attr-defined]
+        mine, theirs = self._settings, other._settings
         return all(_same(mine[name], theirs[name]) for name in mine)
 
     def __hash__(self) -> int:
-        return hash((type(self), self.state, self.designs))
+        return hash((type(self), tuple(self.state), self.designs))
 
     @property
     def state_names(self) -> tuple[str, ...]:

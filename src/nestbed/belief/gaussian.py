@@ -51,8 +51,8 @@ class Gaussian(Belief):
         for name, distribution in system.prior.items():
             if not isinstance(distribution, dist.Normal):
                 raise NestbedError(
-                    f"the prior of {name!r} in {system.name} is a {type(distribution).__name__}, but the exact belief needs "
-                    "Normal priors; use belief='ibis'."
+                    f"the prior of {name!r} in {system.name} is a {type(distribution).__name__}, but the exact belief "
+                    "needs Normal priors; use belief='ibis'."
                 )
         checks.linearity(system, lambda x, u: system.features(system.State(*x), system.Design(*u)))
 

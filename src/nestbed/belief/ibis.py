@@ -15,6 +15,7 @@ from nestbed.prior import Components
 from nestbed.smc import resampling
 from nestbed.system import BaseSystem
 
+WALK = metropolis.Walk()
 CHUNK = 8
 """Share of the trajectories rejuvenated together, 1 / CHUNK: enough of them to keep the cores busy, few enough not
 to drag many fresh ones along."""
@@ -47,7 +48,7 @@ class IBIS(Belief):
     particles: int
     moves: int
     threshold: float = 0.75  # of M
-    walk: metropolis.Walk = metropolis.Walk()
+    walk: metropolis.Walk = WALK
     kind = "ibis"
 
     def __post_init__(self) -> None:
@@ -110,7 +111,11 @@ class IBIS(Belief):
         return jnp.concatenate(self.system.outcome(components(normals), components(x), components(u), theta), axis=1)
 
     def update(
-        self, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
+        self,
+        state: Particles,
+        x: Float[Array, "N dx"],
+        u: Float[Array, "N du"],
+        following: Float[Array, "N dx"],
     ) -> tuple[Particles, Evidence]:
         """Reweight by the outcome's density; the gain's terms follow from the weights before and after."""
         log_density = self.system.log_density(components(x), components(u), state.theta, components(following))
@@ -131,7 +136,11 @@ class IBIS(Belief):
         return updated, Evidence(expected / total, log_predictive)
 
     def culprit(
-        self, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
+        self,
+        state: Particles,
+        x: Float[Array, "N dx"],
+        u: Float[Array, "N du"],
+        following: Float[Array, "N dx"],
     ) -> Float[Array, "N dtheta"]:
         """Return each trajectory's first particle whose prediction is not finite."""
         mean = self.system.mean(components(x), components(u), state.theta)

@@ -49,9 +49,7 @@ def covariance(position: Components, units: tuple[float, ...]) -> Float[Array, "
         terms, (0.0,) * len(terms), lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (1,)
     )
     mean, square = [s / count for s in sums[:size]], dict(zip(pairs, sums[size:], strict=True))
-    rows = [
-        [square[max(i, j), min(i, j)] / count - mean[i] * mean[j] for j in range(size)] for i in range(size)
-    ]
+    rows = [[square[max(i, j), min(i, j)] / count - mean[i] * mean[j] for j in range(size)] for i in range(size)]
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
@@ -95,9 +93,7 @@ def move(
         jnp.where(accept, log_posterior, chain.log_posterior),
         chain.accepted + jnp.mean(accept, axis=-1),
         chain.faulty | faulty,
-        jax.lax.cond(
-            jnp.any(faulty), lambda: first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta
-        ),
+        jax.lax.cond(jnp.any(faulty), lambda: first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta),
     )
 
 

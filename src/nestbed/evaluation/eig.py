@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from nestbed import belief as beliefs
 from nestbed import noise
@@ -61,7 +61,8 @@ def eig(
 
     def block(key: jax.Array) -> np.ndarray:
         result, fault = compiled_sweep(key, made, ready, neutral, horizon, size, gain, None, False)
-        faults.check(system, fault, result.designs)
+        faults.check(system, fault)
+        faults.check_box(system, result.designs)
         if progress is not None:
             progress(size)
         return np.asarray(result.gains)

@@ -48,7 +48,7 @@ class _Plain(eqx.Module):
         return self._object().init()
 
     def step(self, key: jax.Array, carry: Carry, x: jax.Array, u_previous: jax.Array) -> tuple[Carry, jax.Array]:
-        return self._object().step(key, carry, x, u_previous)  # type: ignore[no-any-return]
+        return self._object().step(key, carry, x, u_previous)
 
 
 def prepare(policy: Any, system: BaseSystem) -> Any:
@@ -58,7 +58,7 @@ def prepare(policy: Any, system: BaseSystem) -> Any:
             f"the policy is a {type(policy).__name__}, but it needs the methods init() -> carry and "
             "step(key, carry, x, u_previous) -> (carry, u)."
         )
-    leaf = jax.tree.structure(policy) == jax.tree.structure(0)
+    leaf = jax.tree_util.all_leaves([policy])
     ready = _Plain(dict(vars(policy)), policy) if leaf and hasattr(policy, "__dict__") else policy
     leaves, structure = jax.tree.flatten(ready)
     shapes = tuple(_abstract(leaf) for leaf in leaves)

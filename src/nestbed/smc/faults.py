@@ -58,18 +58,23 @@ def in_gain(
     return jax.lax.cond(~jnp.all(fine) & (fault.step < 0), found, lambda: fault)
 
 
-def check(system: BaseSystem, fault: Fault, designs: Float[Array, "N T du"]) -> None:
-    """Raise the fault as one sentence; also refuse designs that left the box."""
+def check(system: BaseSystem, fault: Fault) -> None:
+    """Raise the fault, if there is one, as one sentence."""
     if int(fault.step) >= 0:
         raise NonFiniteError(_sentence(system, fault))
+
+
+def check_box(system: BaseSystem, designs: Float[Array, "N T du"]) -> None:
+    """Refuse designs that left the box by more than rounding."""
+    values = np.asarray(designs)
     low, high = np.array(system.designs.low), np.array(system.designs.high)
     slack = 1e-6 * (high - low)
-    outside = (np.asarray(designs) < low - slack) | (np.asarray(designs) > high + slack)
+    outside = (values < low - slack) | (values > high + slack)
     if outside.any():
         row, t, channel = np.argwhere(outside)[0]
         raise NestbedError(
-            f"the policy gave {system.design_names[channel]} = {float(designs[row, t, channel]):.6g} at step {t}, outside "
-            f"the limits ({low[channel]}, {high[channel]}) of {system.name}; keep its designs inside the box."
+            f"the policy gave {system.design_names[channel]} = {values[row, t, channel]:.6g} at step {t}, outside the "
+            f"limits ({low[channel]}, {high[channel]}) of {system.name}; keep its designs inside the box."
         )
 
 
@@ -90,8 +95,8 @@ def _sentence(system: BaseSystem, fault: Fault) -> str:
                 )
     return (
         f"an outcome of {system.name} at step {last} has no finite density, with the parameters "
-        f"{_named(system.parameter_names, theta)} and the state {_named(system.state_names, states[last])}; look for noise "
-        "that vanishes or a state that explodes."
+        f"{_named(system.parameter_names, theta)} and the state {_named(system.state_names, states[last])}; look for "
+        "noise that vanishes or a state that explodes."
     )
 
 

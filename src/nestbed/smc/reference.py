@@ -42,8 +42,8 @@ class Reference(eqx.Module):
             )
         if self.designs.shape[0] != horizon:
             raise NestbedError(
-                f"the reference has {self.designs.shape[0]} experiments, but the horizon is {horizon}; take the reference "
-                "from a sweep with the same horizon."
+                f"the reference has {self.designs.shape[0]} experiments, but the horizon is {horizon}; take the "
+                "reference from a sweep with the same horizon."
             )
         wanted = jax.eval_shape(lambda: belief.kept(belief.init(jax.random.key(0), 1)))
         got = [leaf.shape[1:] for leaf in jax.tree.leaves(self.beliefs)]

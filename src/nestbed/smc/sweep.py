@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
 from nestbed import noise
-from nestbed.belief.base import Belief, Record, Upkeep
+from nestbed.belief.base import Belief, Record
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.policies.base import prepare
 from nestbed.smc import faults, resampling, weights
@@ -113,7 +113,8 @@ def sweep(
     result, fault = compiled_sweep(
         noise.as_key(key), made, prepare(policy, system), potential, horizon, count, gain, reference, True
     )
-    faults.check(system, fault, result.designs)
+    faults.check(system, fault)
+    faults.check_box(system, result.designs)
     return result
 
 
@@ -193,7 +194,9 @@ def run(
     drawn = None
     if keep:
         record = jax.tree.map(lambda leaf: leaf[chosen], flock.record)
-        drawn = Reference(*record, trace(stored, diagnostics.ancestors, chosen), system.name, belief.kind)
+        drawn = Reference(
+            record.states, record.designs, trace(stored, diagnostics.ancestors, chosen), system.name, belief.kind
+        )
     result = Sweep(*flock.record, flock.gains, log_weights, log_evidence, drawn, flock.belief, diagnostics)
     return result, fault
 

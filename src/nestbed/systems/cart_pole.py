@@ -14,13 +14,13 @@ class CartPole(System):
 
     state = ("position", "angle", "velocity", "angular_velocity")
     designs = Box(force=(-5.0, 5.0))
-    prior = {  # noqa: RUF012
+    prior = {
         "length": dist.LogNormal(0.0, 0.1),
         "pole_mass": dist.LogNormal(0.0, 0.1),
         "cart_mass": dist.LogNormal(0.0, 0.1),
     }
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.0)
-    units = {  # noqa: RUF012
+    units = {
         "position": "m",
         "angle": "rad",
         "velocity": "m/s",
@@ -44,7 +44,10 @@ class CartPole(System):
         per_inertia = 1.0 / (theta.cart_mass + theta.pole_mass * sine**2)
         per_length = 1.0 / theta.length
         cart = (
-            u.force - track - hinge * per_length + theta.pole_mass * (sine * (theta.length * spin + self.gravity * cosine))
+            u.force
+            - track
+            - hinge * per_length
+            + theta.pole_mass * (sine * (theta.length * spin + self.gravity * cosine))
         ) * per_inertia
         pole = (
             -(u.force + track) * cosine

@@ -14,14 +14,14 @@ class DoubleLink(System):
 
     state = ("angle_1", "angle_2", "velocity_1", "velocity_2")
     designs = Box(torque_1=(-4.0, 4.0), torque_2=(-2.0, 2.0))
-    prior = {  # noqa: RUF012
+    prior = {
         "mass_1": dist.LogNormal(0.0, 0.1),
         "mass_2": dist.LogNormal(0.0, 0.1),
         "length_1": dist.LogNormal(0.0, 0.1),
         "length_2": dist.LogNormal(0.0, 0.1),
     }
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.1)
-    units = {  # noqa: RUF012
+    units = {
         "angle_1": "rad",
         "angle_2": "rad",
         "velocity_1": "rad/s",

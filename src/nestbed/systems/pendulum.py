@@ -14,13 +14,13 @@ class LinearPendulum(System):
 
     state = ("angle", "velocity")
     designs = Box(torque=(-1.0, 1.0))
-    prior = {  # noqa: RUF012
+    prior = {
         "gravity": dist.Normal(14.7, 0.1**0.5),
         "damping": dist.Normal(0.0, 0.1),
         "drive": dist.Normal(3.0, 0.1**0.5),
     }
     step, diffusion = 0.05, (0.0, 0.1)
-    units = {  # noqa: RUF012
+    units = {
         "angle": "rad",
         "velocity": "rad/s",
         "torque": "N m",
@@ -45,9 +45,9 @@ class NonlinearPendulum(System):
 
     state = ("angle", "velocity")
     designs = Box(torque=(-1.0, 1.0))
-    prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}  # noqa: RUF012
+    prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}
     step, diffusion = 0.05, (0.0, 0.1)
-    units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}  # noqa: RUF012
+    units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
     defaults = Defaults(slew_penalty=0.2, learning_rate=1e-3)
     gravity, friction = 9.81, 0.1
 

@@ -1,0 +1,35 @@
+# Everything runs in .venv, which any target sets up by itself: only python3 and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow lint bench clean
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+demo: .venv/ready  ## information gain of random and PRBS designs on the nonlinear pendulum
+	$(BIN)/nestbed compare nonlinear_pendulum --out results/demo
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## lint, types and tests, in a few minutes
+	$(BIN)/pytest -n 2
+
+test-slow: .venv/ready  ## statistical and paper-scale checks
+	$(BIN)/pytest -m slow --durations=0
+
+bench: .venv/ready  ## every ratio of benchmarks/, from one run each
+	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/against_particles.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/start.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

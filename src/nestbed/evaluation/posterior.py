@@ -1,0 +1,95 @@
+"""The parameter posterior given records that were already made: the same belief updates, nothing simulated."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nestbed import belief as beliefs
+from nestbed import noise
+from nestbed.belief.base import Belief, Record
+from nestbed.errors import NestbedError
+from nestbed.smc import faults
+from nestbed.smc.sweep import check_gain_form
+from nestbed.system import BaseSystem
+
+
+class Posterior(NamedTuple):
+    """What records say about the parameters; a single record has no leading N."""
+
+    mean: Float[Array, "*N dtheta"]
+    covariance: Float[Array, "*N dtheta dtheta"]
+    log_predictive: Float[Array, "*N T"]  # of each outcome, given those before it; their sum is the log-evidence
+    gains: Float[Array, "*N T"]  # information gained by each experiment, in nats
+    belief: Any  # the belief's final state
+
+
+def posterior(
+    key: jax.Array,
+    system: BaseSystem,
+    states: Float[Array, "*N T+1 dx"],
+    designs: Float[Array, "*N T du"],
+    *,
+    particles: int = 1024,
+    moves: int = 3,
+    belief: str | Belief = "ibis",
+    gain: str = "general",
+) -> Posterior:
+    """Infer the parameters from one record (T+1, dx) and (T, du), or from N of them at once."""
+    states, designs = jnp.asarray(states, float), jnp.asarray(designs, float)
+    _check(system, states, designs)
+    check_gain_form(system, gain)
+    single = states.ndim == 2
+    record = Record(states[None], designs[None]) if single else Record(states, designs)
+    made = beliefs.make(belief, system, particles, moves)
+    result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
+    faults.check(system, fault)
+    return jax.tree.map(lambda leaf: leaf[0], result) if single else result
+
+
+def infer(key: jax.Array, belief: Belief, record: Record, gain: str) -> tuple[Posterior, faults.Fault]:
+    """Update the belief by every experiment of the records, in order."""
+    count, horizon = record.designs.shape[:2]
+    start_key, steps_key = jax.random.split(key)
+
+    def experiment(carry: Any, inputs: tuple[Int[Array, ""], jax.Array]) -> Any:
+        state, fault = carry
+        t, step_key = inputs
+        state, upkeep = belief.rejuvenate(step_key, state, record, t)
+        fault = faults.in_upkeep(fault, upkeep, record, t)
+        updated, evidence = belief.update(state, record.states[:, t], record.designs[:, t], record.states[:, t + 1])
+        reward = evidence.gain(belief.system, gain)
+        fault = faults.in_gain(fault, reward, belief, state, record, t)
+        return (updated, fault), (evidence.log_predictive, reward)
+
+    start = belief.init(start_key, count), faults.none(belief.system, horizon)
+    inputs = jnp.arange(horizon, dtype=jnp.int32), jax.random.split(steps_key, horizon)
+    (state, fault), (log_predictive, gains) = jax.lax.scan(experiment, start, inputs)
+    return Posterior(*belief.moments(state), log_predictive.T, gains.T, state), fault
+
+
+_compiled_infer = eqx.filter_jit(infer)
+
+
+def _check(system: BaseSystem, states: jax.Array, designs: jax.Array) -> None:
+    dx, du = len(system.state_names), len(system.design_names)
+    fits = (
+        states.ndim in (2, 3)
+        and designs.ndim == states.ndim
+        and (states.shape[-1], designs.shape[-1]) == (dx, du)
+        and states.shape[:-2] == designs.shape[:-2]
+        and states.shape[-2] == designs.shape[-2] + 1 > 1
+    )
+    if not fits:
+        raise NestbedError(
+            f"the record has states of shape {states.shape} and designs of shape {designs.shape}, but {system.name} "
+            f"needs (T+1, {dx}) and (T, {du}), or the same with N in front: one more state than designs."
+        )
+    for name, values in (("states", states), ("designs", designs)):
+        bad = np.argwhere(~np.isfinite(np.asarray(values)))
+        if len(bad):
+            where = ", ".join(str(int(i)) for i in bad[0])
+            raise NestbedError(f"the record's {name} hold a value that is not finite at [{where}]; remove or mend it.")
