@@ -6,13 +6,13 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
-from toys import Leak
 
 import nestbed as nb
 from nestbed.belief import IBIS, Gaussian, history
 from nestbed.belief.base import Evidence, Record, components
 from nestbed.errors import NestbedError
 from nestbed.prior import Prior
+from toys import Leak
 
 LINEAR = nb.systems.load("linear_pendulum")
 MEAN, COVARIANCE = np.array([14.7, 0.0, 3.0]), np.diag([0.1, 0.01, 0.1])
@@ -122,7 +122,7 @@ def test_ibis_agrees_with_the_exact_belief(records):
 
 
 def test_mutant_gain_from_the_wrong_time_is_caught(records):
-    with pytest.raises(AssertionError, match="predictive|gain"):
+    with pytest.raises(AssertionError, match="predictive"):
         check_ibis_against_exact(WrongTime, records[0][:1], records[1][:1])
 
 

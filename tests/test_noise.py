@@ -27,7 +27,8 @@ def test_lanes_are_different_streams():
 @pytest.mark.parametrize("draw", [noise.uniforms, noise.rough_uniforms])
 def test_uniforms(draw):
     values = np.asarray(draw(KEY, (333, 331), 5)).ravel()
-    assert values.min() > 0 and values.max() < 1
+    assert values.min() > 0
+    assert values.max() < 1
     assert stats.kstest(values, "uniform").pvalue > 1e-5
 
 
