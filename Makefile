@@ -24,7 +24,8 @@ test: lint  ## lint, types and tests, in a few minutes
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0
 
-bench: .venv/ready  ## every ratio of benchmarks/, from one run each
+bench: .venv/ready  ## every ratio of benchmarks/, one run each, and the comparison with the paper
+	$(BIN)/python benchmarks/published.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/against_particles.py
 	$(BIN)/python benchmarks/scaling.py

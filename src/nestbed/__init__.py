@@ -19,6 +19,7 @@ _HOMES = {
     "VectorSystem": "nestbed.system",
     "NestbedError": "nestbed.errors",
     "sweep": "nestbed.smc.sweep",
+    "compare": "nestbed.evaluation.comparison",
     "eig": "nestbed.evaluation.eig",
     "posterior": "nestbed.evaluation.posterior",
     "belief": "nestbed.belief",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nestbed import belief, policies, systems
     from nestbed.box import Box
     from nestbed.errors import NestbedError
+    from nestbed.evaluation.comparison import compare
     from nestbed.evaluation.eig import eig
     from nestbed.evaluation.posterior import posterior
     from nestbed.smc.sweep import sweep

@@ -141,16 +141,27 @@ class BaseSystem(ABC):
             diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))
         return tuple(self.step * scale**2 + self.noise_floor for scale in diffusion)
 
+    def deviance(self, x: Components, u: Components, theta: Components, following: Components) -> jax.Array:
+        """Return −2 log f(x[t+1] | x[t], u[t], θ) but for the constant `log_volume`, broadcast over everything."""
+        rates, variance = self.rates(x, u, theta), self.variance(x, u, theta)
+        changes = [y - now for y, now in zip(following, x, strict=True)]
+        residuals = [change - self.step * rate for change, rate in zip(changes, rates, strict=True)]
+        squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, variance, strict=True))
+        return squares if self.constant_noise else squares + sum(jnp.log(v) for v in variance)
+
+    @property
+    def log_volume(self) -> float:
+        """The constant part of −2 log f."""
+        constants = [math.log(v) for v in self.variance((), (), ())] if self.constant_noise else []
+        return len(self.state) * LOG_2PI + sum(constants)
+
     def log_density(self, x: Components, u: Components, theta: Components, following: Components) -> jax.Array:
-        """Return log f(x[t+1] | x[t], u[t], θ), broadcast over everything."""
-        mean, variance = self.mean(x, u, theta), self.variance(x, u, theta)
-        normaliser = sum(_log(v) for v in variance) + len(mean) * LOG_2PI
-        squares = [(y - m) ** 2 * (1.0 / v) for y, m, v in zip(following, mean, variance, strict=True)]
-        return -0.5 * (sum(squares) + normaliser)
+        """Return log f(x[t+1] | x[t], u[t], θ)."""
+        return -0.5 * (self.deviance(x, u, theta, following) + self.log_volume)
 
     def noise_entropy(self) -> float:
         """Return the entropy of one step's noise, for constant noise only."""
-        return 0.5 * sum(math.log(v) + LOG_2PI + 1.0 for v in self.variance((), (), ()))
+        return 0.5 * (self.log_volume + len(self.state))
 
     def outcome(self, noise: Components, x: Components, u: Components, theta: Components) -> Components:
         """Return the next state that standard normal numbers, one per state, lead to."""
@@ -243,7 +254,3 @@ def _same(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(_same(a[name], b[name]) for name in a)
     plain = (int, float, str, tuple, list, Box, Defaults)
     return isinstance(a, plain) and type(a) is type(b) and bool(a == b)
-
-
-def _log(value: Any) -> Any:
-    return math.log(value) if isinstance(value, float) else jnp.log(value)

@@ -30,9 +30,10 @@ def log_likelihood(system: BaseSystem, table: Table, count: Int[Array, ""], thet
         rows = table[i][..., None]
         for j in range(UNROLL):
             x, u, following = (tuple(part) for part in jnp.split(rows[j], (dx, dx + du)))
-            density = system.log_density(x, u, theta, following)
-            total += jnp.where(i * UNROLL + j < count, density, 0.0)  # rows past `count` are not filled yet
+            deviance = system.deviance(x, u, theta, following)
+            total += jnp.where(i * UNROLL + j < count, deviance, 0.0)  # rows past `count` are not filled yet
         return total
 
     blocks = (count + UNROLL - 1) // UNROLL
-    return jax.lax.fori_loop(0, blocks, block, jnp.zeros(theta[0].shape))
+    deviances = jax.lax.fori_loop(0, blocks, block, jnp.zeros(theta[0].shape))
+    return -0.5 * (deviances + count * system.log_volume)

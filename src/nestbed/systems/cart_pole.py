@@ -40,18 +40,17 @@ class CartPole(System):
         sine, cosine = jnp.sin(x.angle), jnp.cos(x.angle)
         track = self.stiffness * x.position + self.damping * x.velocity
         hinge = (self.hinge_stiffness * x.angle + self.hinge_damping * x.angular_velocity) * cosine
-        spin = x.angular_velocity**2
+        swing = x.angular_velocity**2 * sine
         per_inertia = 1.0 / (theta.cart_mass + theta.pole_mass * sine**2)
         per_length = 1.0 / theta.length
         cart = (
-            u.force
-            - track
+            (u.force - track)
             - hinge * per_length
-            + theta.pole_mass * (sine * (theta.length * spin + self.gravity * cosine))
+            + theta.pole_mass * (theta.length * swing + self.gravity * cosine * sine)
         ) * per_inertia
         pole = (
             -(u.force + track) * cosine
-            - theta.pole_mass * theta.length * (spin * cosine * sine)
+            - theta.pole_mass * theta.length * (swing * cosine)
             - (theta.cart_mass + theta.pole_mass) * (self.gravity * sine)
             - (hinge * cosine) * per_length
         ) * (per_inertia * per_length)
