@@ -17,7 +17,7 @@ from nestbed.belief.base import Belief, Record
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.policies.base import prepare
 from nestbed.smc import faults, resampling, weights
-from nestbed.smc.reference import Reference, trace
+from nestbed.smc.reference import Reference, Step, trace
 from nestbed.system import BaseSystem
 
 THRESHOLD = 0.75
@@ -140,63 +140,52 @@ def run(
     """Do the whole sweep as one pure function; `keep` stores every belief so that a reference can be drawn."""
     system = belief.system
     start_key, steps_key, end_key = jax.random.split(key, 3)
-    resample, draws = (resampling.systematic, 1) if reference is None else (resampling.conditional, count)
-    itself = jnp.arange(count, dtype=jnp.int32)
 
     def experiment(carry: Any, inputs: Any) -> Any:
         flock, log_weights, log_evidence, fault = carry
         t, (resample_key, belief_key, outcome_key), policy_keys, pinned = inputs
 
-        ess = weights.effective_sample_size(log_weights)
-        tired = ess < THRESHOLD * count
-        ancestors = jax.lax.cond(
-            tired, lambda: resample(noise.uniforms(resample_key, (draws,)), log_weights), lambda: itself
-        )
-        flock = jax.lax.cond(tired, lambda: _take(flock, ancestors), lambda: flock)
-        log_weights = jnp.where(tired, -jnp.log(float(count)), log_weights)
-
+        flock, log_weights, ess, tired, ancestors = _resample(resample_key, flock, log_weights, pinned)
         state, upkeep = belief.rejuvenate(belief_key, flock.belief, flock.record, t)
-        state = state if pinned is None else _pin(state, belief.restored(pinned.belief))
-        fault = faults.in_upkeep(fault, upkeep, flock.record, t)
+        if pinned is not None:
+            state = _pin(state, belief.restored(pinned.belief))
 
         x, u_previous = flock.record.states[:, t], _previous(flock.record.designs, t, system)
         memory, u = jax.vmap(policy.step)(policy_keys, flock.memory, x, u_previous)
-        u = u.astype(x.dtype) if pinned is None else u.astype(x.dtype).at[0].set(pinned.design)
-
+        u = u.astype(x.dtype)
+        if pinned is not None:
+            u = _pin(u, pinned.design)
         following = belief.sample(outcome_key, state, x, u)
-        following = following if pinned is None else following.at[0].set(pinned.state)
+        if pinned is not None:
+            following = _pin(following, pinned.state)
+
         updated, evidence = belief.update(state, x, u, following)
         reward = evidence.gain(system, gain)
-        record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
-        fault = faults.in_gain(fault, reward, belief, state, record, t)
-
         log_weights, increment = weights.normalise(log_weights + potential.log(reward, u, u_previous))
-        flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
-        refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
-        diagnostics = Diagnostics(ess, tired, refreshed, accepted, ancestors)
-        stored = belief.kept(state) if keep else None
-        return (flock, log_weights, log_evidence + increment, fault), (diagnostics, stored)
 
-    flock = _begin(start_key, belief, policy, horizon, count)
-    pinned = None
-    if reference is not None:
-        first = flock.record.states.at[0, 0].set(reference.states[0])
-        flock = flock._replace(record=Record(first, flock.record.designs))
-        pinned = reference.steps()
-    even = jnp.full(count, -jnp.log(float(count)))
-    none = faults.none(system, horizon)
+        record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
+        fault = faults.in_upkeep(fault, upkeep, flock.record, t)
+        fault = faults.in_gain(fault, reward, belief, state, record, t)
+        refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
+        flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
+        kept = belief.kept(state) if keep else None
+        return (flock, log_weights, log_evidence + increment, fault), (
+            Diagnostics(ess, tired, refreshed, accepted, ancestors),
+            kept,
+        )
+
     keys = jax.random.split(steps_key, (horizon, 3 + count))
-    inputs = jnp.arange(horizon, dtype=jnp.int32), keys[:, :3], keys[:, 3:], pinned
-    (flock, log_weights, log_evidence, fault), (diagnostics, stored) = jax.lax.scan(
-        experiment, (flock, even, jnp.zeros(()), none), inputs
-    )
-    chosen = jax.random.categorical(end_key, log_weights)
+    pins = None if reference is None else reference.steps()
+    inputs = jnp.arange(horizon, dtype=jnp.int32), keys[:, :3], keys[:, 3:], pins
+    flock = _begin(start_key, belief, policy, horizon, count, reference)
+    even = jnp.full(count, -jnp.log(float(count)))
+    start = flock, even, jnp.zeros(()), faults.none(system, horizon)
+    (flock, log_weights, log_evidence, fault), (diagnostics, kept) = jax.lax.scan(experiment, start, inputs)
     drawn = None
     if keep:
-        record = jax.tree.map(lambda leaf: leaf[chosen], flock.record)
-        drawn = Reference(
-            record.states, record.designs, trace(stored, diagnostics.ancestors, chosen), system.name, belief.kind
-        )
+        chosen = jax.random.categorical(end_key, log_weights)
+        states, designs = (leaf[chosen] for leaf in flock.record)
+        drawn = Reference(states, designs, trace(kept, diagnostics.ancestors, chosen), system.name, belief.kind)
     result = Sweep(*flock.record, flock.gains, log_weights, log_evidence, drawn, flock.belief, diagnostics)
     return result, fault
 
@@ -204,24 +193,41 @@ def run(
 compiled_sweep = eqx.filter_jit(run)
 
 
-def _begin(key: jax.Array, belief: Belief, policy: Any, horizon: int, count: int) -> _Flock:
-    """Return N trajectories that have done nothing yet."""
+def _begin(
+    key: jax.Array, belief: Belief, policy: Any, horizon: int, count: int, reference: Reference | None
+) -> _Flock:
+    """Return N trajectories that have done nothing yet, the reference's start in the first slot."""
     system = belief.system
     belief_key, state_key = jax.random.split(key)
-    states = jnp.zeros((count, horizon + 1, len(system.state_names)))
-    states = states.at[:, 0].set(system.sample_start(state_key, count))
+    first = system.sample_start(state_key, count)
+    if reference is not None:
+        first = _pin(first, reference.states[0])
+    states = jnp.zeros((count, horizon + 1, len(system.state_names))).at[:, 0].set(first)
     designs = jnp.zeros((count, horizon, len(system.design_names)))
     memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), policy.init())
     return _Flock(Record(states, designs), jnp.zeros((count, horizon)), memory, belief.init(belief_key, count))
 
 
+def _resample(key: jax.Array, flock: _Flock, log_weights: Float[Array, " N"], pinned: Step | None) -> Any:
+    """Resample the trajectories if their ESS fell: systematically, or conditionally on the reference."""
+    count = log_weights.shape[0]
+    ess = weights.effective_sample_size(log_weights)
+    tired = ess < THRESHOLD * count
+
+    def draw() -> Int[Array, " N"]:
+        if pinned is None:
+            return resampling.systematic(noise.uniforms(key, (1,)), log_weights)
+        return resampling.conditional(noise.uniforms(key, (count,)), log_weights)
+
+    ancestors = jax.lax.cond(tired, draw, lambda: jnp.arange(count, dtype=jnp.int32))
+    flock = jax.lax.cond(tired, lambda: jax.tree.map(lambda leaf: leaf[ancestors], flock), lambda: flock)
+    log_weights = jnp.where(tired, -jnp.log(float(count)), log_weights)
+    return flock, log_weights, ess, tired, ancestors
+
+
 def _previous(designs: Float[Array, "N T du"], t: Int[Array, ""], system: BaseSystem) -> Float[Array, "N du"]:
     """Return the design before step t."""
     return jnp.where(t > 0, designs[:, jnp.maximum(t - 1, 0)], jnp.array(system.rest_design))
-
-
-def _take(tree: Any, rows: Int[Array, " N"]) -> Any:
-    return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 def _pin(tree: Any, reference: Any) -> Any:
