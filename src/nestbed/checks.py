@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from nestbed.system import BaseSystem
 
 
+def instance(system: object) -> None:
+    """Check that a function got a system, not its class or its name."""
+    from nestbed.system import BaseSystem
+
+    if isinstance(system, BaseSystem):
+        return
+    if isinstance(system, type):
+        raise NestbedError(f"the system got the class {system.__name__}; give an instance of it, {system.__name__}().")
+    raise NestbedError(
+        f"the system is {system!r}, but it must be a nestbed system, such as nb.systems.load("
+        "'cart_pole') or an instance "
+        "of your own class."
+    )
+
+
 def declarations(system: "BaseSystem") -> None:
     """Check names, numbers and the design box before anything is built from them."""
     kind = type(system).__name__

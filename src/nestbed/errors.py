@@ -1,6 +1,7 @@
 """Errors that say what was got, what was expected and what to do."""
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -26,3 +27,11 @@ def at_least_one(**counts: object) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or value < 1:  # type: ignore[operator]
             raise NestbedError(f"{name} is {value!r}, but it must be a whole number of at least 1.")
+
+
+def at_least_zero(**values: object) -> None:
+    """Raise unless each named value is a finite number of at least 0."""
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
+            raise NestbedError(f"{name} is {value!r}, but it must be a finite number of at least 0.")

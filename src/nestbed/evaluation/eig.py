@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed import belief as beliefs
-from nestbed import noise
+from nestbed import checks, noise
 from nestbed.belief.base import Belief
 from nestbed.errors import at_least_one
 from nestbed.policies.base import prepare
@@ -50,6 +50,7 @@ def eig(
 
     `progress` is called with the number of trajectories just finished, from any thread.
     """
+    checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, trajectories=trajectories)
     check_gain_form(system, gain)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestbed import belief as beliefs
-from nestbed import noise
+from nestbed import checks, noise
 from nestbed.belief.base import Belief, Record
 from nestbed.errors import NestbedError
 from nestbed.smc import faults
@@ -39,6 +39,7 @@ def posterior(
     gain: str = "general",
 ) -> Posterior:
     """Infer the parameters from one record (T+1, dx) and (T, du), or from N of them at once."""
+    checks.instance(system)
     states, designs = jnp.asarray(states, float), jnp.asarray(designs, float)
     _check(system, states, designs)
     check_gain_form(system, gain)

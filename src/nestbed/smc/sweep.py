@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
-from nestbed import noise
+from nestbed import checks, noise
 from nestbed.belief.base import Belief, Record
-from nestbed.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
 from nestbed.policies.base import prepare
 from nestbed.smc import faults, resampling, weights
 from nestbed.smc.reference import Reference, Step, trace
@@ -92,6 +92,7 @@ def sweep(
 
     `gain` is "general" (`alg:reweight-function`) or "constant_noise" (`eq:eig_constant_noise`, higher variance).
     """
+    checks.instance(system)
     defaults = system.defaults
     horizon = defaults.horizon if horizon is None else horizon
     count = defaults.trajectories if trajectories is None else trajectories
@@ -102,13 +103,17 @@ def sweep(
         defaults.particles if particles is None else particles,
         defaults.moves if moves is None else moves,
     )
-    potential = Potential(
-        jnp.asarray(defaults.eta if eta is None else eta, float),
-        jnp.asarray(defaults.slew_penalty if slew_penalty is None else slew_penalty, float),
-        jnp.asarray(action_penalty, float),
-    )
+    terms = {
+        "eta": defaults.eta if eta is None else eta,
+        "slew_penalty": defaults.slew_penalty if slew_penalty is None else slew_penalty,
+        "action_penalty": action_penalty,
+    }
+    at_least_zero(**terms)
+    potential = Potential(**{name: jnp.asarray(value, float) for name, value in terms.items()})
     check_gain_form(system, gain)
     if reference is not None:
+        if not isinstance(reference, Reference):
+            raise NestbedError(f"the reference is {reference!r}, but it must be a reference that a sweep returned.")
         reference.check(system, made, horizon)
     result, fault = compiled_sweep(
         noise.as_key(key), made, prepare(policy, system), potential, horizon, count, gain, reference, True
