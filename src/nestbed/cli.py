@@ -28,20 +28,21 @@ def systems() -> None:
 
     from nestbed.systems import CATALOGUE, load
 
-    table = Table(
-        "system", "state", "designs", "unknown parameters", "settings", title="Built-in systems", show_lines=True
-    )
+    table = Table(title="Built-in systems", show_lines=True)
+    table.add_column("system", no_wrap=True)
+    for heading in ("state", "designs", "unknown parameters"):
+        table.add_column(heading)
     for name in CATALOGUE:
         system = load(name)
         unit = system.units
         limits = zip(system.design_names, system.designs.low, system.designs.high, strict=True)
         d = system.defaults
+        settings = f"T = {d.horizon}, N = {d.trajectories}\nM = {d.particles}, η = {d.eta:g}\nslew {d.slew_penalty:g}"
         table.add_row(
-            f"[bold]{name}[/]",
+            f"[bold]{name}[/]\n[dim]{settings}[/]",
             "\n".join(f"{n} ({unit[n]})" for n in system.state_names),
             "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits).replace("[", r"\["),
             "\n".join(f"{n} ({unit[n]})" for n in system.parameter_names),
-            f"T = {d.horizon}, N = {d.trajectories}, M = {d.particles}\nη = {d.eta:g}, slew {d.slew_penalty:g}",
         )
     Console().print(table)
 

@@ -1,0 +1,71 @@
+"""The policies, and how plain objects become policies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestbed as nb
+from toys import Leak
+
+LINK = nb.systems.load("double_link")
+KEYS = jax.random.split(jax.random.key(0), 4000)
+
+
+def draws(policy):
+    step = jax.vmap(lambda key: policy.step(key, policy.init(), jnp.zeros(4), jnp.zeros(2))[1])
+    return np.asarray(step(KEYS))
+
+
+def test_random_fills_the_box():
+    u = draws(nb.policies.Random(LINK))
+    assert (np.abs(u) <= [4, 2]).all()
+    np.testing.assert_allclose(u.mean(0) / [4, 2], 0, atol=5 / np.sqrt(3 * 4000))
+    np.testing.assert_allclose(u.var(0), np.array([16, 4]) / 3, rtol=0.1)
+    assert abs(np.corrcoef(u.T)[0, 1]) < 5 / np.sqrt(4000)
+
+
+def test_prbs_joint_flips_all_channels_together():
+    u = draws(nb.policies.PRBS(LINK))
+    np.testing.assert_array_equal(np.abs(u), np.tile([4.0, 2.0], (4000, 1)))
+    np.testing.assert_array_equal(np.sign(u[:, 0]), np.sign(u[:, 1]))
+    assert abs(np.sign(u[:, 0]).mean()) < 5 / np.sqrt(4000)
+
+
+def test_prbs_independent_tosses_a_coin_for_each():
+    u = draws(nb.policies.PRBS(LINK, channels="independent"))
+    np.testing.assert_array_equal(np.abs(u), np.tile([4.0, 2.0], (4000, 1)))
+    assert abs(np.corrcoef(np.sign(u).T)[0, 1]) < 5 / np.sqrt(4000)
+
+
+class Plain:
+    """A policy that knows nothing of jax's trees."""
+
+    def __init__(self, level):
+        self.level = level
+
+    def init(self):
+        return 0
+
+    def step(self, key, carry, x, u_previous):
+        return carry + 1, jnp.full(1, self.level)
+
+
+@pytest.mark.parametrize("kind", [float, np.float64, np.asarray, jnp.asarray])
+def test_a_plain_object_is_a_policy_and_changing_it_is_never_missed(kind):
+    system, policy = Leak(), Plain(kind(0.25))
+    settings = {"horizon": 3, "trajectories": 4, "particles": 8}
+    before = nb.sweep(jax.random.key(0), system, policy, **settings).designs
+    policy.level = kind(0.75)
+    after = nb.sweep(jax.random.key(0), system, policy, **settings).designs
+    assert (before == 0.25).all()
+    assert (after == 0.75).all()
+
+
+def test_networks_may_be_of_single_precision():
+    class Single(Plain):
+        def step(self, key, carry, x, u_previous):
+            return carry + 1, jnp.float32(self.level) * jnp.ones(1, jnp.float32)
+
+    result = nb.sweep(jax.random.key(0), Leak(), Single(0.5), horizon=3, trajectories=4, particles=8)
+    assert result.designs.dtype == jnp.float64

@@ -1,0 +1,98 @@
+"""Starting up: light imports, the compilation cache, the command line, the README."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(code, **environment):
+    """Run code in a new process that inherits nothing this one told jax."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env={**inherited, **environment}, check=False)
+
+
+def nestbed(*arguments):
+    return subprocess.run([sys.executable, "-m", "nestbed", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_import_is_light():
+    assert python("import sys, nestbed; sys.exit('jax' in sys.modules)").returncode == 0
+
+
+def test_help_does_not_load_jax():
+    ask = "try: c.app(['compare', '--help'])\nexcept SystemExit: pass"
+    told = python(f"import sys, nestbed.cli as c\n{ask}\nsys.exit('jax' in sys.modules)")
+    assert told.returncode == 0
+    assert "nats" in told.stdout or "information" in told.stdout
+
+
+@pytest.mark.parametrize("order", ["import jax, nestbed as nb", "import nestbed as nb, jax"])
+def test_float64_whatever_is_imported_first(order):
+    told = python(f"{order}\nimport jax.numpy as jnp\nprint(jnp.ones(1).dtype)")
+    assert told.stdout.strip() == "float64"
+
+
+def test_compiled_programs_are_kept(tmp_path):
+    code = (
+        "import jax, nestbed as nb; s = nb.systems.load('linear_pendulum');"
+        "nb.eig(jax.random.key(0), s, nb.policies.Random(s), horizon=2, trajectories=2, belief='exact')"
+    )
+    assert python(code, XDG_CACHE_HOME=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0").returncode == 0
+    assert list((tmp_path / "nestbed" / "compiled").iterdir())
+
+
+def test_command_line(tmp_path):
+    told = nestbed(
+        *[
+            "compare",
+            "nonlinear_pendulum",
+            "--seeds",
+            "2",
+            "--trajectories",
+            "2",
+            "--particles",
+            "32",
+            "--horizon",
+            "3",
+        ],
+        *["--out", str(tmp_path / "new" / "folder")],
+    )
+    assert told.returncode == 0, told.stderr
+    assert "prbs" in told.stdout
+    assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == ["comparison.csv", "comparison.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["compare", "cartpole"], "did you mean 'cart_pole'"),
+        (["compare", "cart_pole", "--baselines", "randm"], "did you mean 'random'"),
+        (["compare", "cart_pole", "--particles", "0"], "particles is 0"),
+        (["compare", "cart_pole", "--out", "/proc/none"], "choose another --out"),
+    ],
+)
+def test_command_line_mistakes(arguments, told):
+    result = nestbed(*arguments)
+    assert result.returncode != 0
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_systems_are_listed():
+    told = nestbed("systems")
+    assert all(name in told.stdout for name in ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link"))
+
+
+def test_the_readme_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) >= 3
+    told = python("\n".join(blocks))
+    assert told.returncode == 0, told.stderr
+    assert "nats" in told.stdout

@@ -1,0 +1,125 @@
+"""The system's two forms, its noise, its start and its identity."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import nestbed as nb
+from nestbed.belief.base import components
+from toys import Leak, LinearLeak
+
+KEY = jax.random.key(0)
+
+
+class VectorLink(nb.VectorSystem):
+    """The double link with its inertia matrix solved by linear algebra."""
+
+    state, designs, prior = nb.systems.DoubleLink.state, nb.systems.DoubleLink.designs, nb.systems.DoubleLink.prior
+    step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.1)
+
+    def drift(self, x, u, theta):
+        (q1, q2), dq = x[:2], x[2:]
+        m1, m2, l1, l2 = theta
+        c = m2 * l1 * l2
+        far = m2 * l2**2
+        near = far + c * jnp.cos(q2)
+        mass = jnp.array([[(m1 + m2) * l1**2 + near + c * jnp.cos(q2), near], [near, far]])
+        coriolis = c * jnp.sin(q2) * jnp.array([-(2 * dq[0] + dq[1]) * dq[1], dq[0] ** 2])
+        pull = m2 * l2 * jnp.sin(q1 + q2)
+        gravity = 9.81 * jnp.array([(m1 + m2) * l1 * jnp.sin(q1) + pull, pull])
+        return jnp.concatenate([dq, jnp.linalg.solve(mass, u - 0.1 * dq - coriolis - gravity)])
+
+
+def test_the_vector_form_agrees_with_the_component_form():
+    vector, scalar = VectorLink(), nb.systems.load("double_link")
+    keys = jax.random.split(KEY, 3)
+    x, u = components(jax.random.normal(keys[0], (5, 4))), components(jax.random.normal(keys[1], (5, 2)))
+    theta = scalar.parameters.constrain(scalar.parameters.sample(keys[2], (5, 7)))
+    for a, b in zip(vector.rates(x, u, theta), scalar.rates(x, u, theta), strict=True):
+        np.testing.assert_allclose(a, jnp.broadcast_to(b, (5, 7)), rtol=1e-10)
+    settings = {"horizon": 4, "trajectories": 4, "particles": 32}
+    gains = [nb.eig(KEY, s, nb.policies.PRBS(s), **settings).gains for s in (vector, scalar)]
+    np.testing.assert_allclose(*gains, rtol=1e-6)
+
+
+class Gusty(Leak):
+    """Noise that grows with the level and with an unknown strength."""
+
+    prior = {"rate": dist.LogNormal(0.0, 0.3), "gust": dist.LogNormal(-1.0, 0.3)}
+
+    def diffusion(self, x, u, theta):
+        return (theta.gust * (1.0 + x.level**2),)
+
+
+def test_noise_may_depend_on_everything():
+    system = Gusty()
+    x, u, y = (jnp.array(0.7),), (jnp.array(0.2),), (jnp.array(0.9),)
+    theta = (jnp.array(1.1), jnp.array(0.4))
+    mean, sd = 0.7 + 0.5 * (-1.1 * 0.7 + 0.2), np.sqrt(0.5) * 0.4 * (1 + 0.49)
+    assert float(system.log_density(x, u, theta, y)) == pytest.approx(stats.norm(mean, sd).logpdf(0.9), rel=1e-12)
+    assert not system.constant_noise
+    with pytest.raises(nb.NestbedError, match="not constant"):
+        nb.eig(KEY, system, nb.policies.Random(system), gain="constant_noise")
+
+
+def test_the_general_gain_is_right_when_noise_is_unknown():
+    """One experiment: the mean gain against nested quadrature over parameters and outcome, z below 4.5."""
+    system = Gusty()
+    policy = nb.policies.PRBS(system)
+    estimate = nb.eig(KEY, system, policy, horizon=1, trajectories=4000, particles=2048)
+    nodes, mass = np.polynomial.hermite_e.hermegauss(40)
+    mass = mass / mass.sum()
+    rate, gust = np.exp(0.3 * nodes)[:, None], np.exp(-1.0 + 0.3 * nodes)[None, :]
+    mean, sd = np.broadcast_arrays(1.0 + 0.5 * (1.0 - rate), np.sqrt(0.5) * gust * 2.0)
+    weight = mass[:, None] * mass[None, :]
+    y = np.linspace(mean.min() - 12 * sd.max(), mean.max() + 12 * sd.max(), 8001)
+    predictive = sum(
+        w * stats.norm(m, s).pdf(y) for w, m, s in zip(weight.ravel(), mean.ravel(), sd.ravel(), strict=True)
+    )
+    entropy = -np.trapezoid(predictive * np.log(np.maximum(predictive, 1e-300)), y)
+    conditional = (weight * 0.5 * np.log(2 * np.pi * np.e * sd**2)).sum()
+    assert abs(estimate.mean - (entropy - conditional)) < 4.5 * estimate.standard_error + 2e-3  # 2e-3: finite M
+
+
+def test_random_start_states():
+    system = Leak(start={"level": dist.Normal(2.0, 0.1)})
+    result = nb.sweep(KEY, system, nb.policies.Random(system), trajectories=500, horizon=2, particles=8, eta=0.0)
+    first = np.asarray(result.states[:, 0, 0])
+    assert abs(first.mean() - 2.0) < 5 * 0.1 / np.sqrt(500)
+    assert first.std() == pytest.approx(0.1, rel=0.2)
+
+
+def test_the_design_before_the_first_is_the_nearest_to_zero():
+    assert nb.systems.load("cart_pole").rest_design == (0.0,)
+    assert Leak(designs=nb.Box(flow=(1.0, 2.0))).rest_design == (1.0,)
+    assert Leak(designs=nb.Box(flow=(-3.0, -2.0))).rest_design == (-2.0,)
+
+
+def test_variants_are_equal_when_their_settings_are():
+    assert Leak() == Leak()
+    assert hash(Leak()) == hash(Leak())
+    assert Leak() != Leak(step=0.25)
+    assert Leak() != LinearLeak()
+    assert Leak(step=0.25) == Leak().replace(step=0.25)
+    assert Leak(prior={"rate": dist.LogNormal(0.0, 0.7)}) != Leak(prior={"rate": dist.LogNormal(0.0, 0.6)})
+
+
+def test_variants_do_not_share_compiled_programs():
+    settings = {"horizon": 3, "trajectories": 4, "particles": 16}
+    narrow, wide = Leak(prior={"rate": dist.LogNormal(0.0, 0.01)}), Leak(prior={"rate": dist.LogNormal(0.0, 1.0)})
+    few, many = (nb.eig(KEY, s, nb.policies.PRBS(s), **settings).mean for s in (narrow, wide))
+    assert many > few + 0.1
+
+
+def test_float64_comes_by_itself():
+    assert jnp.ones(1).dtype == jnp.float64
+    assert nb.eig(KEY, Leak(), nb.policies.Random(Leak()), horizon=2, trajectories=2, particles=8).steps.dtype == float
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1), (3, 4)])
+def test_a_single_state_may_be_returned_bare(shape):
+    rates = Leak().rates((jnp.ones(shape),), (jnp.zeros(shape),), (jnp.full(shape, 2.0),))
+    np.testing.assert_allclose(rates[0], np.full(shape, -2.0))
