@@ -18,9 +18,9 @@ State = Any
 
 
 class Record(NamedTuple):
-    """What each trajectory has seen so far, in buffers of full length: z₀:ₜ."""
+    """What each trajectory has seen so far, in buffers of full length: z₀:ₜ. (T1 stands for T + 1.)"""
 
-    states: Float[Array, "N T+1 dx"]
+    states: Float[Array, "N T1 dx"]
     designs: Float[Array, "N T du"]
 
 

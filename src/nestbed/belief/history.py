@@ -14,7 +14,7 @@ Table = Float[Array, "blocks unroll width C"]
 """Histories cut into blocks of `UNROLL` steps; a step's (state, design, next state) stand one after another."""
 
 
-def tabulate(states: Float[Array, "C T+1 dx"], designs: Float[Array, "C T du"]) -> Table:
+def tabulate(states: Float[Array, "C T1 dx"], designs: Float[Array, "C T du"]) -> Table:
     """Lay histories out time first and trajectories last, padded to whole blocks."""
     steps = jnp.concatenate([states[:, :-1], designs, states[:, 1:]], axis=-1)
     blocks = -(-steps.shape[1] // UNROLL)

@@ -30,7 +30,7 @@ class Posterior(NamedTuple):
 def posterior(
     key: jax.Array,
     system: BaseSystem,
-    states: Float[Array, "*N T+1 dx"],
+    states: Float[Array, "*N T1 dx"],
     designs: Float[Array, "*N T du"],
     *,
     particles: int = 1024,

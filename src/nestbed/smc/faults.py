@@ -16,7 +16,7 @@ class Fault(NamedTuple):
     """The first trajectory that went wrong, after how many experiments, and the parameters to blame."""
 
     step: Int[Array, ""]  # −1: nothing went wrong
-    states: Float[Array, "T+1 dx"]
+    states: Float[Array, "T1 dx"]
     designs: Float[Array, "T du"]
     theta: Float[Array, " dtheta"]
 

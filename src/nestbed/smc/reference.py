@@ -23,7 +23,7 @@ class Step(NamedTuple):
 class Reference(eqx.Module):
     """A trajectory z₀:T and the belief it had before each experiment."""
 
-    states: Float[Array, "T+1 dx"]
+    states: Float[Array, "T1 dx"]
     designs: Float[Array, "T du"]
     beliefs: Any  # leaves lead with the time axis (T)
     system_name: str = eqx.field(static=True)

@@ -53,7 +53,7 @@ class Diagnostics(NamedTuple):
 class Sweep(NamedTuple):
     """N weighted trajectories of T experiments."""
 
-    states: Float[Array, "N T+1 dx"]
+    states: Float[Array, "N T1 dx"]
     designs: Float[Array, "N T du"]
     gains: Float[Array, "N T"]  # r, in nats, without the penalties
     log_weights: Float[Array, " N"]  # normalised
