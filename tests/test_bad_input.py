@@ -1,5 +1,7 @@
 """Every mistake gets one sentence: what was got, what was expected, what to do."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,10 @@ def variant(**attributes):
     [
         ({"drift": lambda self, x, u, theta: (x.level, x.level)}, "drift of Broken returned 2 components.*has 1"),
         ({"drift": lambda self, x, u, theta: jnp.ones((2, 7))}, "returned the shape.*elementwise"),
+        ({"drift": lambda self, x, u, theta: -x.level if x.level > 0 else x.level}, "decides with a Python `if`"),
+        ({"drift": lambda self, x, u, theta: np.sin(x.level) * theta.rate}, "use jax.numpy instead"),
+        ({"drift": lambda self, x, u, theta: math.sin(x.level) * theta.rate}, "use jax.numpy instead"),
+        ({"diffusoin": (0.3,)}, "did you mean 'diffusion'"),
         ({"prior": {"rate": scipy.stats.norm(0, 1)}}, "prior of 'rate' is .*must be a NumPyro distribution"),
         ({"prior": {"rate": 1.0}}, "must be a NumPyro distribution"),
         ({"prior": {}}, "must be a dictionary of NumPyro distributions"),
@@ -46,6 +52,8 @@ def variant(**attributes):
         ({"noise_floor": -1.0}, "must be a variance"),
         ({"start": (0.0, 1.0)}, "2 values for 1 states"),
         ({"start": {"lvel": 1.0}}, "names 'lvel', which is no state"),
+        ({"prior": {"rate": dist.Delta(1.0)}}, "has no spread"),
+        ({"start": (dist.Normal(jnp.zeros(2), 1.0),)}, "finite number or a scalar NumPyro distribution"),
         ({"start": ("a",)}, "finite number or a scalar NumPyro distribution"),
     ],
 )
@@ -63,7 +71,7 @@ def test_a_system_without_a_drift():
     ("limits", "told"),
     [
         ({"flow": (1.0, -1.0)}, r"lower limit 1.0 and the upper limit -1.0.*flow=\(-1.0, 1.0\)"),
-        ({"flow": (1.0, 1.0)}, "must be less than"),
+        ({"flow": (1.0, 1.0)}, "leave a constant out"),
         ({"flow": (0.0, np.inf)}, "both must be finite"),
         ({"flow": 3.0}, "give two numbers"),
         ({}, "name at least one"),
@@ -99,8 +107,10 @@ class Policy(eqx.Module):
     ("policy", "told"),
     [
         (Constant(0.0, 0.0), r"design of shape \(2,\), but Leak has 1 design.*return an array of shape \(1,\)"),
-        (Policy(lambda c, x: (c, 0.5)), "design of shape float, but Leak has 1 design"),
-        (Policy(lambda c, x: x), "must return .carry, u."),
+        (Policy(lambda c, x: (c, 0.5)), "design that is a float, but Leak has 1 design"),
+        (Policy(lambda c, x: x), "must return two: .carry, u."),
+        (Policy(lambda c, x: (c, x if x[0] > 0 else -x)), "step decides with a Python `if`"),
+        (nb.policies.Random, r"is the class Random; give an instance of it, such as Random\(system\)"),
         (Policy(lambda c, x: (c[:1], x)), "changed its carry"),
         (Policy(lambda c, x: (c, 3.0 + 0 * x)), r"gave flow = 3 at step 0, outside the limits \(-1.0, 1.0\)"),
         (Policy(lambda c, x: (c, x * jnp.nan)), "gave the design flow = nan at step 0 of Leak"),
@@ -159,6 +169,10 @@ def test_references_of_another_system_horizon_or_belief():
     reference = nb.sweep(KEY, LEAK, RANDOM, **SMALL).reference
     with pytest.raises(NestbedError, match="comes from Leak, but the sweep is of CartPole"):
         nb.sweep(KEY, cart, nb.policies.Random(cart), reference=reference, **SMALL)
+    with pytest.raises(NestbedError, match="comes from another variant of it"):
+        nb.sweep(KEY, Leak(diffusion=(0.6,)), RANDOM, reference=reference, **SMALL)
+    with pytest.raises(NestbedError, match="make it for this system"):
+        nb.sweep(KEY, LEAK, RANDOM, belief=nb.belief.IBIS(Leak(diffusion=(0.6,)), 16, 3), **SMALL)
     with pytest.raises(NestbedError, match="has 3 experiments, but the horizon is 5"):
         nb.sweep(KEY, LEAK, RANDOM, reference=reference, **{**SMALL, "horizon": 5})
     with pytest.raises(NestbedError, match="same belief and particles"):
@@ -166,8 +180,10 @@ def test_references_of_another_system_horizon_or_belief():
     exact = nb.sweep(KEY, linear, RANDOM, belief="exact", **SMALL).reference
     with pytest.raises(NestbedError, match="'exact' beliefs"):
         nb.sweep(KEY, linear, RANDOM, reference=exact, **SMALL)
-    with pytest.raises(NestbedError, match="must be a reference"):
-        nb.sweep(KEY, LEAK, RANDOM, reference="mine", **SMALL)
+    with pytest.raises(NestbedError, match=r"is a Sweep, but it must be the `.reference`"):
+        nb.sweep(KEY, LEAK, RANDOM, reference=nb.sweep(KEY, LEAK, RANDOM, **SMALL), **SMALL)
+    with pytest.raises(NestbedError, match="at least 2 trajectories"):
+        nb.sweep(KEY, LEAK, RANDOM, reference=reference, **{**SMALL, "trajectories": 1})
 
 
 def test_systems_are_instances():
@@ -175,6 +191,28 @@ def test_systems_are_instances():
         nb.eig(KEY, Leak, RANDOM)
     with pytest.raises(NestbedError, match="load"):
         nb.sweep(KEY, "cart_pole", RANDOM)
+    with pytest.raises(NestbedError, match="got the class Leak"):
+        nb.policies.PRBS(Leak)
+
+
+def test_arrays_are_not_components():
+    class Stacked(nb.systems.NonlinearPendulum):
+        def drift(self, x, u, theta):
+            return jnp.array([x.velocity, u.torque])
+
+    with pytest.raises(NestbedError, match=r"returned one array of shape .* return a tuple with one value per state"):
+        Stacked()
+
+
+def test_policies_to_compare_are_named():
+    with pytest.raises(NestbedError, match="policies must be named"):
+        nb.compare(KEY, LEAK, [RANDOM])
+
+
+def test_a_record_in_the_wrong_units_is_warned_of():
+    record = nb.sweep(KEY, LEAK, RANDOM, **SMALL)
+    with pytest.warns(UserWarning, match="check that the record is in the model's units"):
+        nb.posterior(KEY, LEAK, 1e4 * record.states[0], record.designs[0])
 
 
 def test_the_potential_takes_finite_numbers():
@@ -183,6 +221,28 @@ def test_the_potential_takes_finite_numbers():
             nb.sweep(KEY, LEAK, RANDOM, **{**SMALL, name: -1.0})
         with pytest.raises(NestbedError, match=f"{name} is .*finite number of at least 0"):
             nb.sweep(KEY, LEAK, RANDOM, **{**SMALL, name: float("nan")})
+
+
+def test_weights_that_overflow_are_told():
+    system = Leak(designs=nb.Box(flow=(-1e3, 1e3)))
+    with pytest.raises(NonFiniteError, match="a penalty that overflows"):
+        nb.sweep(KEY, system, Constant(1e3), **{**SMALL, "slew_penalty": 1e305})
+
+
+def test_a_design_that_is_nan_is_told_even_where_the_drift_ignores_it():
+    class Deaf(Leak):
+        def drift(self, x, u, theta):
+            return -theta.rate * x.level
+
+    with pytest.raises(NestbedError, match="gave the design flow = nan at step 0 of Deaf"):
+        nb.sweep(KEY, Deaf(), Constant(jnp.nan), **SMALL)
+    with pytest.raises(NestbedError, match="gave the design flow = nan at step 0 of Deaf"):
+        nb.eig(KEY, Deaf(), Constant(jnp.nan), **SMALL)
+
+
+def test_systems_take_settings_not_constructors():
+    with pytest.raises(NestbedError, match="takes its constants as class attributes"):
+        type("Own", (Leak,), {"__init__": lambda self: None})
 
 
 def test_names_are_suggested():

@@ -8,11 +8,14 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
-from nestbed.belief import IBIS, Gaussian, history
+from nestbed.belief import IBIS, Gaussian, history, metropolis
 from nestbed.belief.base import Evidence, Record, components
 from nestbed.errors import NestbedError
 from nestbed.prior import Prior
 from toys import Leak
+
+# records drawn from the whole prior may well use up a few particles
+pytestmark = pytest.mark.filterwarnings("ignore:experiment . left one particle")
 
 LINEAR = nb.systems.load("linear_pendulum")
 MEAN, COVARIANCE = np.array([14.7, 0.0, 3.0]), np.diag([0.1, 0.01, 0.1])
@@ -257,6 +260,73 @@ def test_only_tired_trajectories_are_touched():
     np.testing.assert_allclose(fresh.ess[tired], 64)
     assert int(upkeep.refreshed) == 3
     assert 0 < float(upkeep.accepted) / 3 < 1
+
+
+def test_chunks_of_trajectories_move_independently():
+    """Twenty tired trajectories, chunks of two, the last one partial: all alike before, all different after."""
+    system = Leak()
+    belief = IBIS(system, 64, 3)
+    one = belief.init(jax.random.key(0), 1)
+    logs = jnp.log(jnp.arange(1.0, 65) ** 4)
+    one = one._replace(log_weights=(logs - jax.nn.logsumexp(logs))[None], ess=jnp.full(1, 10.0))
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 20, axis=0), one)
+    state = state._replace(ess=state.ess.at[7].set(64.0))
+    record = Record(jnp.ones((20, 5, 1)), jnp.ones((20, 4, 1)))
+    fresh, upkeep = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
+    assert int(upkeep.refreshed) == 19
+    assert len(np.unique(np.asarray(fresh.position[0]).mean(1))) == 20
+    rows = np.asarray(fresh.position[0])
+    np.testing.assert_array_equal(rows[7], state.position[0][7])
+    moved = np.delete(rows, 7, axis=0)
+    assert np.abs(np.corrcoef(moved - moved.mean(0))[np.triu_indices(19, 1)]).max() < 0.9
+
+
+def test_acceptance_counts_only_the_trajectories_that_moved():
+    """A likelihood that is flat and a walk of no length accept everything: the rate is exactly one each."""
+    flat = Leak(diffusion=(1e9,))
+    belief = IBIS(flat, 64, 2, walk=metropolis.Walk(scale=1e-9))
+    state = belief.init(jax.random.key(0), 20)
+    log_posterior = state.log_posterior - flat.log_volume  # of two experiments
+    state = state._replace(ess=state.ess.at[jnp.array([3, 11, 12])].set(1.0), log_posterior=log_posterior)
+    record = Record(jnp.ones((20, 5, 1)), jnp.ones((20, 4, 1)))
+    _, upkeep = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
+    assert float(upkeep.accepted) == pytest.approx(3, abs=0.02)
+
+
+def test_the_one_pass_covariance_is_the_covariance():
+    position = tuple(1e3 * (i + 1) + 0.01 * jax.random.normal(jax.random.key(i), (4, 500)) for i in range(3))
+    got = metropolis.covariance(position, (1.0, 2.0, 0.5))
+    scaled = np.stack(position, 1) / np.array([1.0, 2.0, 0.5])[:, None]
+    for row in range(4):
+        np.testing.assert_allclose(got[row], np.cov(scaled[row], bias=True), rtol=1e-6, atol=1e-10)
+
+
+def test_particle_outcomes_follow_the_weighted_mixture():
+    """20000 outcomes of one weighted belief against the mixture's mean and variance, z below 5."""
+    system = Leak()
+    belief = IBIS(system, 16, 1)
+    one = belief.init(jax.random.key(0), 1)
+    logs = jnp.log(jnp.arange(1.0, 17))
+    one = one._replace(log_weights=(logs - jax.nn.logsumexp(logs))[None])
+    count = 20_000
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
+    outcome = np.asarray(belief.sample(jax.random.key(1), state, jnp.full((count, 1), 2.0), jnp.full((count, 1), 0.3)))
+    weights, rate = np.exp(np.asarray(one.log_weights[0])), np.asarray(one.theta[0][0])
+    means = 2.0 + 0.5 * (-2.0 * rate + 0.3)
+    mean = weights @ means
+    variance = 0.125 + weights @ (means - mean) ** 2
+    assert abs(outcome.mean() - mean) < 5 * np.sqrt(variance / count)
+    assert abs(outcome.var() / variance - 1) < 5 * outcome.std() ** -2 * np.std((outcome - mean) ** 2) / np.sqrt(count)
+
+
+def test_exact_covariance_survives_a_vague_prior():
+    from toys import LinearLeak
+
+    system = LinearLeak(prior={"rate": dist.Normal(1.0, 1e5)}, diffusion=(0.0,), noise_floor=1e-8)
+    states, designs = np.array([[1.0], [0.6], [0.3], [0.2], [0.15]]), np.zeros((4, 1))
+    got = nb.posterior(jax.random.key(0), system, states, designs, belief="exact")
+    precision = 1e-10 + np.sum((0.5 * states[:-1, 0]) ** 2) / 1e-8
+    assert float(got.covariance[0, 0]) == pytest.approx(1 / precision, rel=1e-6)
 
 
 def test_moved_particles_carry_their_own_posterior():

@@ -62,6 +62,28 @@ def test_a_plain_object_is_a_policy_and_changing_it_is_never_missed(kind):
     assert (after == 0.75).all()
 
 
+def test_changes_inside_attributes_and_classes_are_not_missed():
+    class Inner:
+        level = 0.25
+
+    class Nested(Plain):
+        shared = 0.5
+
+        def __init__(self):
+            self.inner = Inner()
+
+        def step(self, key, carry, x, u_previous):
+            return carry + 1, jnp.full(1, self.inner.level * self.shared)
+
+    policy, settings = Nested(), {"horizon": 2, "trajectories": 2, "particles": 8}
+    go = lambda: float(nb.sweep(jax.random.key(0), Leak(), policy, **settings).designs[0, 0, 0])  # noqa: E731
+    assert go() == 0.125
+    policy.inner.level = 0.5
+    assert go() == 0.25
+    Nested.shared = 1.0
+    assert go() == 0.5
+
+
 def test_networks_may_be_of_single_precision():
     class Single(Plain):
         def step(self, key, carry, x, u_previous):

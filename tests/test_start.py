@@ -75,6 +75,8 @@ def test_command_line(tmp_path):
         (["compare", "cartpole"], "did you mean 'cart_pole'"),
         (["compare", "cart_pole", "--baselines", "randm"], "did you mean 'random'"),
         (["compare", "cart_pole", "--particles", "0"], "particles is 0"),
+        (["compare", "cart_pole", "--baselines"], "baselines is 0"),
+        (["compare", "cart_pole", "--seed", "99999999999999999999"], "whole number from 0 to"),
         (["compare", "cart_pole", "--out", "/proc/none"], "choose another --out"),
     ],
 )

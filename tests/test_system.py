@@ -107,6 +107,31 @@ def test_variants_are_equal_when_their_settings_are():
     assert Leak(prior={"rate": dist.LogNormal(0.0, 0.7)}) != Leak(prior={"rate": dist.LogNormal(0.0, 0.6)})
 
 
+def test_settings_are_frozen_copies():
+    values = [0.5]
+    system = Leak(diffusion=values)
+    values[0] = 50.0
+    assert system.diffusion == (0.5,)
+    array = np.array([1.0])
+    tagged = type("Tagged", (Leak,), {"gains": array})()
+    array[0] = 2.0
+    assert tagged.gains[0] == 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        tagged.gains[0] = 3.0
+    with pytest.raises(TypeError):
+        system.prior["rate"] = dist.Normal(0.0, 1.0)
+
+
+def test_a_single_diffusion_may_be_returned_bare():
+    system = type("Bare", (Leak,), {"diffusion": lambda self, x, u, theta: 0.5 + 0.1 * x.level**2})()
+    nb.sweep(KEY, system, nb.policies.Random(system), horizon=2, trajectories=4, particles=8)
+
+
+def test_a_start_distribution_may_be_replaced():
+    kind = type("Started", (Leak,), {"start": dist.Normal(0.0, 1.0)})
+    assert kind().replace(start=0.0).start_values() == (0.0,)
+
+
 def test_variants_do_not_share_compiled_programs():
     settings = {"horizon": 3, "trajectories": 4, "particles": 16}
     narrow, wide = Leak(prior={"rate": dist.LogNormal(0.0, 0.01)}), Leak(prior={"rate": dist.LogNormal(0.0, 1.0)})

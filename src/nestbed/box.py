@@ -20,7 +20,11 @@ class Box:
                 ) from None
             if not (math.isfinite(low) and math.isfinite(high)):
                 raise NestbedError(f"design {name!r} got the limits ({low}, {high}); both must be finite.")
-            if low >= high:
+            if low == high:
+                raise NestbedError(
+                    f"design {name!r} got the limits ({low}, {high}); leave a constant out of the designs."
+                )
+            if low > high:
                 raise NestbedError(
                     f"design {name!r} got the lower limit {low} and the upper limit {high}; the lower one must "
                     f"be less than the upper one, so write {name}=({high}, {low}) if they are swapped."

@@ -1,7 +1,10 @@
 """Validation of what a user wrote in a system: each complaint is one sentence."""
 
+import difflib
 import keyword
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,7 +13,6 @@ import numpyro.distributions as dist
 
 from nestbed.box import Box
 from nestbed.errors import NestbedError
-from nestbed.prior import Components
 
 if TYPE_CHECKING:
     from nestbed.system import BaseSystem
@@ -29,6 +31,17 @@ def instance(system: object) -> None:
         "'cart_pole') or an instance "
         "of your own class."
     )
+
+
+def spelling(kind: type, settings: dict[str, Any], known: dict[str, Any]) -> None:
+    """Check that no attribute of a class is a setting with a slip in its name."""
+    for name in settings:
+        close = [] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if close:
+            raise NestbedError(
+                f"{kind.__name__} has an attribute {name!r}; did you mean {close[0]!r}? If it is a constant of your "
+                "own, give it another name."
+            )
 
 
 def declarations(system: "BaseSystem") -> None:
@@ -60,20 +73,41 @@ def functions(system: "BaseSystem") -> None:
         x = _components(len(system.state), one)
         u = _components(len(system.designs.names), one)
         theta = _components(len(system.prior), many)
-        _shapes(system, "drift", jax.eval_shape(system.rates, x, u, theta), many)
+        with traceable(f"the drift of {system.name}"):
+            rates = jax.eval_shape(system.rates, x, u, theta)
+        _shapes(system, "drift", rates, many)
         if callable(system.diffusion):
             named = system.State(*x), system.Design(*u), system.Theta(*theta)
-            _shapes(system, "diffusion", jax.eval_shape(system.diffusion, *named), many)
+            with traceable(f"the diffusion of {system.name}"):
+                scales = jax.eval_shape(system.diffusion, *named)
+            _shapes(system, "diffusion", scales, many)
+
+
+@contextmanager
+def traceable(what: str) -> Iterator[None]:
+    """Explain the two ways in which ordinary Python cannot be compiled."""
+    try:
+        yield
+    except jax.errors.TracerBoolConversionError:
+        raise NestbedError(
+            f"{what} decides with a Python `if`, `and` or `while` on a value that is only known when it runs; write "
+            "jnp.where(condition, a, b) instead."
+        ) from None
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        raise NestbedError(
+            f"{what} calls numpy or math on a value that is only known when it runs; use jax.numpy instead, for "
+            "example jnp.sin for np.sin or math.sin."
+        ) from None
 
 
 def linearity(system: "BaseSystem", features: Any) -> None:
     """Check on prior draws that `features` reproduces the drift and that the noise knows no parameter."""
     keys = jax.random.split(jax.random.key(0), 4)
-    theta = system.parameters.constrain(system.parameters.sample(keys[0], (8,)))
-    x = tuple(jax.random.normal(keys[1], (len(system.state), 8)))
+    theta = system.parameters.constrain(system.parameters.sample(keys[0], (64,)))
+    x = tuple(jax.random.normal(keys[1], (len(system.state), 64)))
     low, high = jnp.asarray(system.designs.low)[:, None], jnp.asarray(system.designs.high)[:, None]
-    u = tuple(jax.random.uniform(keys[2], (len(system.designs.names), 8), minval=low, maxval=high))
-    zero = tuple(jnp.zeros(8) for _ in theta)
+    u = tuple(jax.random.uniform(keys[2], (len(system.designs.names), 64), minval=low, maxval=high))
+    zero = tuple(jnp.zeros(64) for _ in theta)
     rows = features(x, u)
     for name, full, offset, row in zip(
         system.state, system.rates(x, u, theta), system.rates(x, u, zero), rows, strict=True
@@ -89,16 +123,12 @@ def linearity(system: "BaseSystem", features: Any) -> None:
                 f"{system.name}.features does not reproduce the drift of {name!r}: drift(x, u, θ) must equal "
                 "drift(x, u, 0) + features · θ; correct one of the two, or use belief='ibis'."
             )
-    spread = [jnp.ptp(jnp.asarray(v)) for v in system.variance(*_repeated(x, u), theta)]
-    if max(float(s) for s in spread) > 0:
+    others = tuple(jnp.roll(value, 1) for value in theta)
+    pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
+    if any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs):
         raise NestbedError(
             f"the noise of {system.name} depends on its parameters, so its belief has no exact form; use belief='ibis'."
         )
-
-
-def _repeated(x: Components, u: Components) -> tuple[Components, Components]:
-    """Return one state and design repeated, so that only the parameters vary."""
-    return tuple(jnp.full(8, value[0]) for value in x), tuple(jnp.full(8, value[0]) for value in u)
 
 
 def _constant_diffusion(system: "BaseSystem") -> None:
@@ -122,7 +152,7 @@ def _constant_diffusion(system: "BaseSystem") -> None:
 
 def _start(system: "BaseSystem") -> None:
     kind, start = type(system).__name__, system.start
-    if isinstance(start, dict):
+    if isinstance(start, Mapping):
         for name in start:
             if name not in system.state:
                 raise NestbedError(f"{kind}.start names {name!r}, which is no state; the states are {system.state}.")
@@ -130,7 +160,8 @@ def _start(system: "BaseSystem") -> None:
     if len(values) != len(system.state):
         raise NestbedError(f"{kind}.start has {len(values)} values for {len(system.state)} states {system.state}.")
     for name, value in zip(system.state, values, strict=True):
-        if not _number(value) and not isinstance(value, dist.Distribution):
+        scalar = isinstance(value, dist.Distribution) and not (value.batch_shape or value.event_shape)
+        if not _number(value) and not scalar:
             raise NestbedError(
                 f"{kind}.start of {name!r} is {value!r}; give a finite number or a scalar NumPyro distribution."
             )
@@ -138,6 +169,11 @@ def _start(system: "BaseSystem") -> None:
 
 def _shapes(system: "BaseSystem", what: str, values: Any, shape: tuple[int, ...]) -> None:
     values = tuple(values) if isinstance(values, tuple | list) else (values,)
+    if len(values) == 1 and len(system.state) > 1:
+        raise NestbedError(
+            f"the {what} of {system.name} returned {_told(values[0])}; return a tuple with one value per state, in the "
+            f"order {system.state}."
+        )
     if len(values) != len(system.state):
         raise NestbedError(
             f"the {what} of {system.name} returned {len(values)} components, but its state has {len(system.state)}: "
@@ -154,6 +190,11 @@ def _shapes(system: "BaseSystem", what: str, values: Any, shape: tuple[int, ...]
                 f"the {what} of {system.name} returned the shape {got} for {name!r} where the arguments broadcast "
                 f"to {shape}; write it with elementwise operations only, or use nb.VectorSystem."
             )
+
+
+def _told(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else "a number" if shape == () else f"one array of shape {shape}"
 
 
 def _components(count: int, shape: tuple[int, ...]) -> tuple[jax.ShapeDtypeStruct, ...]:

@@ -1,5 +1,6 @@
 """The command line: parse, call, print."""
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 app = cyclopts.App(
     name="nestbed",
     version=__version__,
+    suppress_keyboard_interrupt=False,
     help="Learn how to excite a dynamical system so that its unknown parameters reveal themselves.\n\n"
     "Start with `nestbed systems`, then `nestbed compare nonlinear_pendulum`.",
 )
@@ -51,7 +53,7 @@ def systems() -> None:
 def compare(
     system: str,
     *,
-    baselines: Annotated[list[str], cyclopts.Parameter(consume_multiple=True)] = ["random", "prbs"],  # noqa: B006
+    baselines: Annotated[list[str], cyclopts.Parameter(consume_multiple=True, negative="")] = ["random", "prbs"],  # noqa: B006
     seeds: int = 25,
     trajectories: int = 16,
     particles: int = 1024,
@@ -87,9 +89,15 @@ def compare(
     """
     import jax
 
+    from nestbed.errors import NestbedError, at_least_one
     from nestbed.evaluation import comparison
     from nestbed.systems import load
 
+    at_least_one(seeds=seeds, trajectories=trajectories, particles=particles, moves=moves, baselines=len(baselines))
+    if horizon is not None:
+        at_least_one(horizon=horizon)
+    if not 0 <= seed < 2**32:
+        raise NestbedError(f"the seed is {seed}, but it must be a whole number from 0 to {2**32 - 1}.")
     model = load(system)
     policies = {name: _baseline(name, model) for name in baselines}
     folder = None if out is None else _writable(out)
@@ -106,10 +114,11 @@ def compare(
             progress=advance,
         )
     steps = model.horizon if horizon is None else horizon
-    _print_scores(scores, f"{system}: {seeds} seeds, T = {steps}, N = {trajectories}, M = {particles}, {moves} moves")
+    settings = f"T = {steps}, N = {trajectories}, M = {particles}, {moves} moves, {seeds} seed{'s' * (seeds > 1)}"
+    _print_scores(scores, system, settings)
     if folder is not None:
         comparison.save_table(scores, folder / "comparison.csv")
-        comparison.save_figure(scores, model, folder / "comparison.png")
+        comparison.save_figure(scores, model, folder / "comparison.png", name=system)
         print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
 
 
@@ -137,23 +146,30 @@ def _writable(folder: Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise NestbedError(f"cannot write to the folder {folder}: {error.strerror}; choose another --out.") from None
+        reason = "it is a file" if folder.is_file() else error.strerror
+        raise NestbedError(f"cannot write to the folder {folder}: {reason}; choose another --out.") from None
     return folder
 
 
-def _print_scores(scores: "list[Score]", title: str) -> None:
+def _print_scores(scores: "list[Score]", title: str, caption: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=title, caption=caption)
     table.add_column("policy")
     for heading in ("EIG (nats)", "sd over seeds", "standard error"):
         table.add_column(heading, justify="right")
     best = max(score.mean for score in scores)
     for score in scores:
         style = "bold" if score.mean == best else ""
-        table.add_row(score.policy, f"{score.mean:.2f}", f"{score.sd:.2f}", f"{score.standard_error:.3f}", style=style)
+        numbers = (f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3))
+        table.add_row(score.policy, *numbers, style=style)
     Console().print(table)
+
+
+def _or_dash(value: float, digits: int) -> str:
+    """Return the number, or a dash where one seed or one trajectory says nothing of a spread."""
+    return "–" if value != value else f"{value:.{digits}f}"
 
 
 class _progress:  # noqa: N801  # used like a function
@@ -192,6 +208,9 @@ class _progress:  # noqa: N801  # used like a function
 
 def main() -> None:
     """Run the command line; a complaint is one sentence and the exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without η still shows the rest
     try:
         app()
     except ValueError as error:

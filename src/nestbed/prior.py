@@ -42,6 +42,9 @@ class Prior:
         with jax.ensure_compile_time_eval():
             draws = self.sample(jax.random.key(0), (4096,))
             spread = [jnp.diff(jnp.quantile(z, jnp.array([0.16, 0.84])))[0] / 2 for z in draws]
+        for name, scale in zip(distributions, spread, strict=True):
+            if not scale > 0:
+                raise NestbedError(f"the prior of {name!r} has no spread; make a known value a constant of the system.")
         self.scales = tuple(float(s) for s in spread)  # about the standard deviation of each unconstrained coordinate
 
     def sample(self, key: jax.Array, shape: tuple[int, ...]) -> Components:

@@ -9,10 +9,12 @@ import math
 from abc import ABC, abstractmethod
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from nestbed import checks
@@ -32,7 +34,7 @@ class Defaults:
     particles: int = 128  # M, per trajectory
     moves: int = 3  # Metropolis steps per rejuvenation
     eta: float = 1.0  # η, tempering of the potential
-    slew_penalty: float = 0.1
+    slew_penalty: float = 0.0  # on squared changes of the designs, in their own units
     learning_rate: float = 1e-3
     iterations: int = 25
 
@@ -52,21 +54,30 @@ class BaseSystem(ABC):
 
     def __init__(self, **changes: Any):
         settings = _settings(type(self))
+        checks.spelling(type(self), settings, _settings(BaseSystem))
         for name in changes:
             if name not in settings:
                 raise NestbedError(
                     f"{type(self).__name__} has no setting {name!r}; {did_you_mean(name, sorted(settings))}."
                 )
-        vars(self).update({**settings, **changes})
+        settings = {name: _frozen(value) for name, value in {**settings, **changes}.items()}
+        vars(self).update(settings)
         vars(self).update(name=type(self).__name__, parameters=Prior(self.prior))
         checks.declarations(self)
         vars(self).update(
             State=namedtuple("State", self.state),
             Design=namedtuple("Design", self.designs.names),
             Theta=namedtuple("Theta", tuple(self.prior)),
-            _settings={**settings, **changes},
+            _settings=settings,
         )
         checks.functions(self)
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls) and cls.__module__ != __name__:
+            raise NestbedError(
+                f"{cls.__name__} defines __init__, but a system takes its constants as class attributes, such as "
+                f"gravity = 9.81, which {cls.__name__}(gravity=1.62) then changes; remove __init__."
+            )
 
     name: str
     parameters: Prior
@@ -139,6 +150,7 @@ class BaseSystem(ABC):
         diffusion = self.diffusion
         if callable(diffusion):
             diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))
+            diffusion = diffusion if isinstance(diffusion, tuple | list) else (diffusion,)
         return tuple(self.step * scale**2 + self.noise_floor for scale in diffusion)
 
     def deviance(self, x: Components, u: Components, theta: Components, following: Components) -> jax.Array:
@@ -218,7 +230,11 @@ class System(BaseSystem):
 
 
 class VectorSystem(BaseSystem):
-    """A system whose drift is written for vectors, for those that need linear algebra; slower than `System`."""
+    """A system whose drift is written for vectors, for those that need linear algebra.
+
+    Each of the N × M particles then solves its own small problem at every step, ten or more times slower than the
+    component form: use few particles, or write a 2 × 2 or 3 × 3 solve by hand (see `systems/double_link.py`).
+    """
 
     @abstractmethod
     def drift(self, x: jax.Array, u: jax.Array, theta: jax.Array) -> jax.Array:
@@ -236,21 +252,37 @@ class VectorSystem(BaseSystem):
 
 
 def _settings(kind: type) -> dict[str, Any]:
-    """Return every public class attribute that is not a function: what a variant may change."""
+    """Return every public class attribute that is not a method: what a variant may change."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         for name, value in vars(base).items():
-            if not name.startswith("_") and not callable(value) and not isinstance(value, property):
-                found[name] = value
-            elif callable(value):
+            if hasattr(value, "__get__"):
                 found.pop(name, None)  # a diffusion written as a method hides the default
+            elif not name.startswith("_") and not isinstance(value, type):
+                found[name] = value
     return found
 
 
+def _frozen(value: Any) -> Any:
+    """Return a copy that cannot change behind a compiled program."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({name: _frozen(item) for name, item in value.items()})
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+    return value
+
+
 def _same(a: Any, b: Any) -> bool:
+    """Return whether two frozen settings are surely alike; distributions only if they are one object."""
     if a is b:
         return True
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return list(a) == list(b) and all(_same(a[name], b[name]) for name in a)
-    plain = (int, float, str, tuple, list, Box, Defaults)
-    return isinstance(a, plain) and type(a) is type(b) and bool(a == b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    return isinstance(a, int | float | str | Box | Defaults) and type(a) is type(b) and bool(a == b)

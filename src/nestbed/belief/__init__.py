@@ -3,7 +3,7 @@
 from nestbed.belief.base import Belief
 from nestbed.belief.gaussian import Gaussian
 from nestbed.belief.ibis import IBIS
-from nestbed.errors import NestbedError, did_you_mean
+from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.system import BaseSystem
 
 __all__ = ["IBIS", "Belief", "Gaussian", "make"]
@@ -12,8 +12,13 @@ __all__ = ["IBIS", "Belief", "Gaussian", "make"]
 def make(kind: str | Belief, system: BaseSystem, particles: int, moves: int) -> Belief:
     """Return the belief called "ibis" or "exact", or the given belief object itself."""
     if isinstance(kind, Belief):
+        if kind.system != system:
+            raise NestbedError(
+                f"the belief is one of {kind.system}, but the system is {system}; make it for this system."
+            )
         return kind
     if kind == "ibis":
+        at_least_one(particles=particles, moves=moves)
         return IBIS(system, particles, moves)
     if kind == "exact":
         return Gaussian(system)

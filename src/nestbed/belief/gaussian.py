@@ -140,10 +140,11 @@ def _condition(belief: Normal, row: Row, value: Float[Array, " N"]) -> Normal:
     mean, variance = _predict(belief, row)
     reach = jnp.einsum("nij,nj->ni", belief.covariance, row.h)  # P h
     gain = reach / variance[:, None]
-    return Normal(
-        belief.mean + gain * (value - mean)[:, None],
-        belief.covariance - gain[:, :, None] * reach[:, None, :],
-    )
+    # Joseph's form: a difference of products would cancel when the prior is vague
+    rest = jnp.eye(row.h.shape[1]) - gain[:, :, None] * row.h[:, None, :]
+    spread = jnp.einsum("nij,njk,nlk->nil", rest, belief.covariance, rest)
+    noise_part = row.variance[:, None, None] * gain[:, :, None] * gain[:, None, :]
+    return Normal(belief.mean + gain * (value - mean)[:, None], spread + noise_part)
 
 
 def _log_normal(residual: Float[Array, " N"], variance: Float[Array, " N"]) -> Float[Array, " N"]:

@@ -40,10 +40,8 @@ def compare(
     `progress` is called with a policy's name and the number of its trajectories just finished, from any thread.
     """
     at_least_one(seeds=seeds, trajectories=trajectories)
-    if not policies:
-        raise NestbedError(
-            'there is no policy to compare; give a dictionary, as in {"random": nb.policies.Random(system)}.'
-        )
+    if not isinstance(policies, Mapping) or not policies:
+        raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     keys = jax.random.split(noise.as_key(key), len(policies))
     scores = []
     for policy_key, (name, policy) in zip(keys, policies.items(), strict=True):
@@ -71,7 +69,7 @@ def save_table(scores: list[Score], file: Path) -> None:
         writer.writerows([s.policy, f"{s.mean:.6f}", f"{s.sd:.6f}", f"{s.standard_error:.6f}"] for s in scores)
 
 
-def save_figure(scores: list[Score], system: BaseSystem, file: Path) -> None:
+def save_figure(scores: list[Score], system: BaseSystem, file: Path, name: str | None = None) -> None:
     """Draw information gained against experiments done, with a band of two standard errors."""
     from matplotlib.figure import Figure
 
@@ -86,7 +84,7 @@ def save_figure(scores: list[Score], system: BaseSystem, file: Path) -> None:
         axes.plot(done, mean, color=colour, linestyle=line, label=f"{score.policy}: {score.mean:.2f} nats")
         axes.fill_between(done, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.2, linewidth=0)
     axes.set(
-        title=f"{system.name}: what each policy learns about {', '.join(system.parameter_names)}",
+        title=f"{name or system.name}: what each policy learns about {', '.join(system.parameter_names)}",
         xlabel="experiments done",
         ylabel="information gained (nats)",
         xlim=(0, done[-1]),

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +25,14 @@ BLOCK = 8
 program does; the size never depends on the machine, so neither do the numbers."""
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """An average over independent trajectories, in nats."""
 
     mean: float
     standard_error: float  # NaN for a single trajectory
-    gains: Float[np.ndarray, " N"]  # information gained by each trajectory
-    steps: Float[np.ndarray, "N T"]  # the same, by each of its experiments
+    gains: Float[np.ndarray, " N"] = field(repr=False)  # information gained by each trajectory
+    steps: Float[np.ndarray, "N T"] = field(repr=False)  # the same, by each of its experiments
 
 
 def eig(
@@ -58,18 +60,19 @@ def eig(
     ready = prepare(policy, system)
     blocks = max(1, round(trajectories / BLOCK))
     size = -(-trajectories // blocks)
+    keys = jax.random.split(noise.as_key(key), blocks)
     neutral = Potential(*jnp.zeros(3))
 
-    def block(key: jax.Array) -> np.ndarray:
-        result, fault = compiled_sweep(key, made, ready, neutral, horizon, size, gain, None, False)
+    def block(index: int) -> np.ndarray:
+        result, fault = compiled_sweep(keys[index], made, ready, neutral, horizon, size, gain, None, False)
         faults.check(system, fault)
         faults.check_box(system, result.designs)
         if progress is not None:
-            progress(size)
+            progress(min(size, trajectories - index * size))
         return np.asarray(result.gains)
 
     with ThreadPoolExecutor(min(blocks, cores())) as pool:
-        steps = np.concatenate(list(pool.map(block, jax.random.split(noise.as_key(key), blocks))))[:trajectories]
+        steps = np.concatenate(list(pool.map(block, range(blocks))))[:trajectories]
     gains = steps.sum(axis=1)
     error = gains.std(ddof=1) / np.sqrt(trajectories) if trajectories > 1 else np.nan
     return Estimate(float(gains.mean()), float(error), gains, steps)

@@ -1,5 +1,6 @@
 """The parameter posterior given records that were already made: the same belief updates, nothing simulated."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -48,6 +49,7 @@ def posterior(
     made = beliefs.make(belief, system, particles, moves)
     result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
     faults.check(system, fault)
+    _warn_of_collapse(result, made)
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
@@ -63,7 +65,7 @@ def infer(key: jax.Array, belief: Belief, record: Record, gain: str) -> tuple[Po
         fault = faults.in_upkeep(fault, upkeep, record, t)
         updated, evidence = belief.update(state, record.states[:, t], record.designs[:, t], record.states[:, t + 1])
         reward = evidence.gain(belief.system, gain)
-        fault = faults.in_gain(fault, reward, belief, state, record, t)
+        fault = faults.in_weights(fault, reward, belief, state, record, t)
         return (updated, fault), (evidence.log_predictive, reward)
 
     start = belief.init(start_key, count), faults.none(belief.system, horizon)
@@ -73,6 +75,21 @@ def infer(key: jax.Array, belief: Belief, record: Record, gain: str) -> tuple[Po
 
 
 _compiled_infer = eqx.filter_jit(infer)
+
+
+def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
+    """Warn where an experiment seems to gain all that M particles can show."""
+    if not isinstance(belief, beliefs.IBIS):
+        return
+    limit = float(np.log(belief.particles))
+    full = np.argwhere(np.asarray(result.gains) > 0.95 * limit)
+    if len(full):
+        warnings.warn(
+            f"experiment {int(full[0, -1])} left one particle of {belief.particles} with nearly all the weight, so its "
+            f"gain shows only the limit log M = {limit:.2f}: check that the record is in the model's units, or raise "
+            "particles.",
+            stacklevel=3,
+        )
 
 
 def _check(system: BaseSystem, states: jax.Array, designs: jax.Array) -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from nestbed import checks
 from nestbed.errors import NestbedError
 from nestbed.system import BaseSystem
 
@@ -34,10 +35,11 @@ class Policy(Protocol):
 
 
 class _Plain(eqx.Module):
-    """A policy that is no pytree: its attributes travel as data, so changing one is never missed."""
+    """A policy that is no pytree: its attributes travel as data, so that changing one is not missed."""
 
     attributes: dict[str, Any]
     original: Any = eqx.field(static=True)
+    token: object = eqx.field(static=True)  # new for every use if an attribute cannot be looked into
 
     def _object(self) -> Any:
         clone = copy.copy(self.original)
@@ -53,13 +55,17 @@ class _Plain(eqx.Module):
 
 def prepare(policy: Any, system: BaseSystem) -> Any:
     """Return the policy in a form that compiles, or say what is wrong with it."""
+    if isinstance(policy, type):
+        raise NestbedError(
+            f"the policy is the class {policy.__name__}; give an instance of it, such as {policy.__name__}(system)."
+        )
     if not isinstance(policy, Policy):
         raise NestbedError(
             f"the policy is a {type(policy).__name__}, but it needs the methods init() -> carry and "
             "step(key, carry, x, u_previous) -> (carry, u)."
         )
     leaf = jax.tree_util.all_leaves([policy])
-    ready = _Plain(dict(vars(policy)), policy) if leaf and hasattr(policy, "__dict__") else policy
+    ready = _plain(policy) if leaf and hasattr(policy, "__dict__") else policy
     leaves, structure = jax.tree.flatten(ready)
     shapes = tuple(_abstract(leaf) for leaf in leaves)
     try:
@@ -69,6 +75,19 @@ def prepare(policy: Any, system: BaseSystem) -> Any:
             raise
         _check.__wrapped__(structure, shapes, system, type(policy).__name__)
     return ready
+
+
+def _plain(policy: Any) -> _Plain:
+    inherited = {
+        name: value
+        for base in reversed(type(policy).__mro__[:-1])
+        for name, value in vars(base).items()
+        if not name.startswith("_") and not hasattr(value, "__get__")
+    }
+    attributes = {**inherited, **vars(policy)}
+    plain = (bool, int, float, complex, str, bytes, jax.Array, np.ndarray, np.generic)
+    clear = all(isinstance(leaf, plain) for leaf in jax.tree.leaves(attributes))
+    return _Plain(attributes, policy, None if clear else object())
 
 
 @lru_cache(maxsize=256)
@@ -82,13 +101,15 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
 
     policy = jax.tree.unflatten(structure, leaves)
     arguments = jax.random.key(0), jnp.zeros(len(system.state_names)), jnp.zeros(designs)
-    carry, outcome = eqx.filter_eval_shape(once, policy, *arguments)
+    with checks.traceable(f"{name}.step"):
+        carry, outcome = eqx.filter_eval_shape(once, policy, *arguments)
     if not isinstance(outcome, tuple) or len(outcome) != 2:
-        raise NestbedError(f"{name}.step returned {type(outcome).__name__}, but it must return (carry, u).")
+        raise NestbedError(f"{name}.step returned one value, but it must return two: (carry, u).")
     following, u = outcome
     if getattr(u, "shape", None) != (designs,):
+        got = f"of shape {u.shape}" if hasattr(u, "shape") else f"that is a {type(u).__name__}"
         raise NestbedError(
-            f"{name}.step returned a design of shape {getattr(u, 'shape', type(u).__name__)}, but {system.name} has "
+            f"{name}.step returned a design {got}, but {system.name} has "
             f"{designs} design(s) {system.design_names}; return an array of shape ({designs},)."
         )
     before, after = (_signature(tree) for tree in (carry, following))

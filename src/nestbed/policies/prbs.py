@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import noise
+from nestbed import checks, noise
 from nestbed.errors import NestbedError, did_you_mean
 from nestbed.system import BaseSystem
 
@@ -23,6 +23,7 @@ class PRBS(eqx.Module):
         if channels not in ("joint", "independent"):
             hint = did_you_mean(str(channels), ("joint", "independent"))
             raise NestbedError(f"PRBS got channels={channels!r}; {hint}.")
+        checks.instance(system)
         self.low, self.high = jnp.array(system.designs.low), jnp.array(system.designs.high)
         self.coins = 1 if channels == "joint" else len(system.designs.names)
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import noise
+from nestbed import checks, noise
 from nestbed.system import BaseSystem
 
 
@@ -16,6 +16,7 @@ class Random(eqx.Module):
     high: Float[Array, " du"]
 
     def __init__(self, system: BaseSystem):
+        checks.instance(system)
         self.low, self.high = jnp.array(system.designs.low), jnp.array(system.designs.high)
 
     def init(self) -> None:

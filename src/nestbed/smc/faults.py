@@ -43,11 +43,11 @@ def in_upkeep(fault: Fault, upkeep: Upkeep | None, record: Record, t: Int[Array,
     return jax.lax.cond(upkeep.faulty & (fault.step < 0), found, lambda: fault)
 
 
-def in_gain(
-    fault: Fault, gain: Float[Array, " N"], belief: Belief, state: object, record: Record, t: Int[Array, ""]
+def in_weights(
+    fault: Fault, terms: Float[Array, " N"], belief: Belief, state: object, record: Record, t: Int[Array, ""]
 ) -> Fault:
-    """Record a gain that is not finite."""
-    fine = jnp.isfinite(gain)
+    """Record a gain or a potential that is not finite; `terms` is their sum."""
+    fine = jnp.isfinite(terms)
 
     def found() -> Fault:
         row = jnp.argmin(fine)
@@ -69,7 +69,7 @@ def check_box(system: BaseSystem, designs: Float[Array, "N T du"]) -> None:
     values = np.asarray(designs)
     low, high = np.array(system.designs.low), np.array(system.designs.high)
     slack = 1e-6 * (high - low)
-    outside = (values < low - slack) | (values > high + slack)
+    outside = ~((values >= low - slack) & (values <= high + slack))  # NaN is outside too
     if outside.any():
         row, t, channel = np.argwhere(outside)[0]
         raise NestbedError(
@@ -96,7 +96,7 @@ def _sentence(system: BaseSystem, fault: Fault) -> str:
     return (
         f"an outcome of {system.name} at step {last} has no finite density, with the parameters "
         f"{_named(system.parameter_names, theta)} and the state {_named(system.state_names, states[last])}; look for "
-        "noise that vanishes or a state that explodes."
+        "noise that vanishes, a state that explodes or a penalty that overflows."
     )
 
 

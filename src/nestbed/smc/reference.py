@@ -26,7 +26,7 @@ class Reference(eqx.Module):
     states: Float[Array, "T1 dx"]
     designs: Float[Array, "T du"]
     beliefs: Any  # leaves lead with the time axis (T)
-    system_name: str = eqx.field(static=True)
+    system: BaseSystem = eqx.field(static=True)
     belief_kind: str = eqx.field(static=True)
 
     def steps(self) -> Step:
@@ -35,10 +35,11 @@ class Reference(eqx.Module):
 
     def check(self, system: BaseSystem, belief: Belief, horizon: int) -> None:
         """Raise unless this reference fits a sweep of that system, belief and horizon."""
-        if self.system_name != system.name or self.designs.shape[1] != len(system.design_names):
+        if self.system != system:
+            other = "another variant of it" if self.system.name == system.name else self.system.name
             raise NestbedError(
-                f"the reference comes from {self.system_name}, but the sweep is of {system.name}; take the reference "
-                "from a sweep of the same system."
+                f"the reference comes from {other}, but the sweep is of {system.name}; take the reference from a "
+                "sweep of the same system."
             )
         if self.designs.shape[0] != horizon:
             raise NestbedError(

@@ -14,7 +14,8 @@ def systematic(uniforms: Float[Array, "*n 1"], log_weights: Float[Array, "*n M"]
     offspring = jnp.ceil(count * upto - uniforms).astype(jnp.int32)  # of particles 0 to m together
     marks = jnp.zeros((*rows, count + 1), jnp.int32)
     mark = jnp.vectorize(lambda row, at: row.at[at].add(1), signature="(k),(m)->(k)")
-    return jnp.cumsum(mark(marks, offspring)[..., :-1], axis=-1)
+    ancestors = jnp.cumsum(mark(marks, offspring)[..., :-1], axis=-1)
+    return jnp.minimum(ancestors, count - 1)  # rounding may leave the last position without an ancestor
 
 
 def multinomial(uniforms: Float[Array, " N"], log_weights: Float[Array, " N"]) -> Int[Array, " N"]:

@@ -90,6 +90,11 @@ def sweep(
 ) -> Sweep:
     """Run the nested filter once; what is not given comes from `system.defaults`.
 
+    Trajectories are weighted by exp(η · (gain − penalties)) and resampled when their weights degenerate: a larger η
+    (`eta`) seeks out more informative ones, and η = 0 weights all alike. `slew_penalty` multiplies the squared change
+    of the designs from one experiment to the next, `action_penalty` their squares; neither enters the reported gains.
+    `log_evidence` is the log of the mean of that exponential over trajectories: η times the gain, on a risk-seeking
+    average. With a `reference` the sweep is conditional: it keeps that trajectory and its beliefs among the N.
     `gain` is "general" (`alg:reweight-function`) or "constant_noise" (`eq:eig_constant_noise`, higher variance).
     """
     checks.instance(system)
@@ -113,7 +118,14 @@ def sweep(
     check_gain_form(system, gain)
     if reference is not None:
         if not isinstance(reference, Reference):
-            raise NestbedError(f"the reference is {reference!r}, but it must be a reference that a sweep returned.")
+            raise NestbedError(
+                f"the reference is a {type(reference).__name__}, but it must be the `.reference` of an earlier "
+                "sweep's result."
+            )
+        if count < 2:
+            raise NestbedError(
+                "a sweep with a reference needs at least 2 trajectories: one alone could only return its reference."
+            )
         reference.check(system, made, horizon)
     result, fault = compiled_sweep(
         noise.as_key(key), made, prepare(policy, system), potential, horizon, count, gain, reference, True
@@ -166,11 +178,12 @@ def run(
 
         updated, evidence = belief.update(state, x, u, following)
         reward = evidence.gain(system, gain)
-        log_weights, increment = weights.normalise(log_weights + potential.log(reward, u, u_previous))
+        log_potential = potential.log(reward, u, u_previous)
+        log_weights, increment = weights.normalise(log_weights + log_potential)
 
         record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
         fault = faults.in_upkeep(fault, upkeep, flock.record, t)
-        fault = faults.in_gain(fault, reward, belief, state, record, t)
+        fault = faults.in_weights(fault, reward + log_potential, belief, state, record, t)
         refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
         flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
         kept = belief.kept(state) if keep else None
@@ -190,7 +203,7 @@ def run(
     if keep:
         chosen = jax.random.categorical(end_key, log_weights)
         states, designs = (leaf[chosen] for leaf in flock.record)
-        drawn = Reference(states, designs, trace(kept, diagnostics.ancestors, chosen), system.name, belief.kind)
+        drawn = Reference(states, designs, trace(kept, diagnostics.ancestors, chosen), system, belief.kind)
     result = Sweep(*flock.record, flock.gains, log_weights, log_evidence, drawn, flock.belief, diagnostics)
     return result, fault
 
