@@ -39,7 +39,10 @@ def posterior(
     belief: str | Belief = "ibis",
     gain: str = "general",
 ) -> Posterior:
-    """Infer the parameters from one record (T+1, dx) and (T, du), or from N of them at once."""
+    """Infer the parameters from one record (T+1, dx) and (T, du), or from N of them at once.
+
+    A record is taken as it is: its designs may lie outside the box, which only binds policies.
+    """
     checks.instance(system)
     states, designs = jnp.asarray(states, float), jnp.asarray(designs, float)
     _check(system, states, designs)
