@@ -94,21 +94,21 @@ def test_exact_gains_add_up_to_the_entropy_lost_on_average():
 
 
 def check_ibis_against_exact(make, states, designs):
-    """IBIS runs of many keys against the exact belief: z below 5 in every quantity, plus the O(1/M) bias of logs."""
+    """IBIS runs of many keys against the exact belief: z below 5 in every quantity (false alarm 1e-5)."""
     runs, size = 32, 2048
     exact = nb.posterior(jax.random.key(0), LINEAR, states, designs, belief="exact")
     tiled = np.tile(states, (runs, 1, 1)), np.tile(designs, (runs, 1, 1))
     got = nb.posterior(jax.random.key(1), LINEAR, *tiled, belief=make(LINEAR, size, 3))
     pairs = {
-        "mean": (got.mean, exact.mean[0], 0.0),
-        "covariance": (got.covariance, exact.covariance[0], 0.01 * np.abs(np.asarray(exact.covariance[0])).max()),
-        "predictive": (got.log_predictive.sum(1), exact.log_predictive[0].sum(), 30 / size),
-        "gain": (got.gains.sum(1), exact.gains[0].sum(), 60 / size),
+        "mean": (got.mean, exact.mean[0]),
+        "covariance": (got.covariance, exact.covariance[0]),
+        "predictive": (got.log_predictive.sum(1), exact.log_predictive[0].sum()),
+        "gain": (got.gains.sum(1), exact.gains[0].sum()),
     }
-    for name, (values, wanted, bias) in pairs.items():
+    for name, (values, wanted) in pairs.items():
         values = np.asarray(values)
-        error = values.std(0, ddof=1) / np.sqrt(runs)
-        assert (np.abs(values.mean(0) - np.asarray(wanted)) < 5 * error + bias).all(), name
+        error = values.std(0, ddof=1) / np.sqrt(runs)  # the bias, about 5 / M, is below it
+        assert (np.abs(values.mean(0) - np.asarray(wanted)) < 5 * error).all(), name
 
 
 class WrongTime(IBIS):
@@ -405,4 +405,4 @@ def test_the_bias_of_particle_beliefs_falls_with_their_number():
     for size in (256, 1024, 4096):
         gains = nb.posterior(jax.random.key(size), LINEAR, *tiled, particles=size).gains.sum(1)
         error = float(gains.std()) / np.sqrt(runs)
-        assert abs(float(gains.mean()) - exact) < 4.5 * error + 60 / size
+        assert abs(float(gains.mean()) - exact) < 4.5 * error + 6 / size
