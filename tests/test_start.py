@@ -82,7 +82,7 @@ def test_command_line(tmp_path):
 )
 def test_command_line_mistakes(arguments, told):
     result = nestbed(*arguments)
-    assert result.returncode != 0
+    assert result.returncode == 2
     assert told in result.stderr
     assert "Traceback" not in result.stderr
 

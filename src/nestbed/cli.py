@@ -216,6 +216,8 @@ def main() -> None:
     except ValueError as error:
         if type(error).__module__ != "nestbed.errors":
             raise
-        sys.exit(f"nestbed: {error}")
+        print(f"nestbed: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit("nestbed: stopped")
+        print("nestbed: stopped", file=sys.stderr)
+        sys.exit(130)
