@@ -32,6 +32,8 @@ def variant(**attributes):
         ({"drift": lambda self, x, u, theta: -x.level if x.level > 0 else x.level}, "decides with a Python `if`"),
         ({"drift": lambda self, x, u, theta: np.sin(x.level) * theta.rate}, "use jax.numpy instead"),
         ({"drift": lambda self, x, u, theta: math.sin(x.level) * theta.rate}, "use jax.numpy instead"),
+        ({"horizon": 20}, r"'horizon', which nestbed uses itself; write defaults = nb.Defaults\(horizon"),
+        ({"mean": 3.0}, "'mean', which nestbed uses itself; give it another name"),
         ({"diffusoin": (0.3,)}, "did you mean 'diffusion'"),
         ({"prior": {"rate": scipy.stats.norm(0, 1)}}, "prior of 'rate' is .*must be a NumPyro distribution"),
         ({"prior": {"rate": 1.0}}, "must be a NumPyro distribution"),

@@ -87,6 +87,21 @@ def test_command_line_mistakes(arguments, told):
     assert "Traceback" not in result.stderr
 
 
+def test_a_full_disk_is_told_after_the_table(monkeypatch, tmp_path, capsys):
+    from nestbed import cli
+    from nestbed.errors import NestbedError
+    from nestbed.evaluation import comparison
+
+    def full(*arguments, **settings):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(comparison, "save_figure", full)
+    sizes = {"seeds": 2, "trajectories": 2, "particles": 16, "horizon": 2}
+    with pytest.raises(NestbedError, match=r"could not save to .*No space left on device.*choose another --out"):
+        cli.compare("linear_pendulum", out=tmp_path, **sizes)
+    assert "prbs" in capsys.readouterr().out
+
+
 def test_systems_are_listed():
     told = nestbed("systems")
     assert all(name in told.stdout for name in ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link"))

@@ -27,15 +27,20 @@ def instance(system: object) -> None:
     if isinstance(system, type):
         raise NestbedError(f"the system got the class {system.__name__}; give an instance of it, {system.__name__}().")
     raise NestbedError(
-        f"the system is {system!r}, but it must be a nestbed system, such as nb.systems.load("
-        "'cart_pole') or an instance "
-        "of your own class."
+        f"the system is {system!r}, but it must be a nestbed system, such as "
+        "nb.systems.load('cart_pole') or an instance of your own class."
     )
 
 
 def spelling(kind: type, settings: dict[str, Any], known: dict[str, Any]) -> None:
-    """Check that no attribute of a class is a setting with a slip in its name."""
+    """Check that no attribute of a class hides one of nestbed's, or is a setting with a slip in its name."""
+    from nestbed.system import BaseSystem
+
+    reserved = {*vars(BaseSystem), *BaseSystem.__annotations__} - {*known}
     for name in settings:
+        if name in reserved:
+            hint = "write defaults = nb.Defaults(horizon=...)" if name == "horizon" else "give it another name"
+            raise NestbedError(f"{kind.__name__} has an attribute {name!r}, which nestbed uses itself; {hint}.")
         close = [] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if close:
             raise NestbedError(

@@ -117,8 +117,14 @@ def compare(
     settings = f"T = {steps}, N = {trajectories}, M = {particles}, {moves} moves, {seeds} seed{'s' * (seeds > 1)}"
     _print_scores(scores, system, settings)
     if folder is not None:
-        comparison.save_table(scores, folder / "comparison.csv")
-        comparison.save_figure(scores, model, folder / "comparison.png", name=system)
+        try:
+            comparison.save_table(scores, folder / "comparison.csv")
+            comparison.save_figure(scores, model, folder / "comparison.png", name=system)
+        except OSError as error:
+            raise NestbedError(
+                f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
+                "choose another --out and repeat."
+            ) from None
         print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
 
 
