@@ -1,27 +1,19 @@
 """Random and PRBS (joint) on all four systems beside the paper's tables: 25 seeds, N = 16, M = 1024, T = 50."""
 
-import csv
 import time
-from importlib import resources
 
 import jax
 import numpy as np
 
 import nestbed as nb
+from nestbed import published
 
 SEEDS = 25
 
 
-def published():
-    """Return {(system, policy): (mean, sd)} of the paper's EIG estimates."""
-    with (resources.files("nestbed") / "published" / "policy_tables.csv").open() as stream:
-        rows = [row for row in csv.DictReader(stream) if row["metric"] == "eig"]
-    return {(row["system"], row["policy"]): (float(row["mean"]), float(row["sd"])) for row in rows}
-
-
 def rows(seed=2024):
     """Yield system, policy, our mean and sd, the paper's, and the difference in combined standard errors."""
-    reference = published()
+    reference = published.policy_table()
     for name in nb.systems.CATALOGUE:
         system = nb.systems.load(name)
         policies = {"random": nb.policies.Random(system), "prbs": nb.policies.PRBS(system)}

@@ -22,6 +22,11 @@ _HOMES = {
     "compare": "nestbed.evaluation.comparison",
     "eig": "nestbed.evaluation.eig",
     "posterior": "nestbed.evaluation.posterior",
+    "train": "nestbed.training.train",
+    "TrainConfig": "nestbed.training.config",
+    "PolicyConfig": "nestbed.training.config",
+    "load_run": "nestbed.runs",
+    "load_policy": "nestbed.runs",
     "belief": "nestbed.belief",
     "policies": "nestbed.policies",
     "systems": "nestbed.systems",
@@ -37,8 +42,11 @@ if TYPE_CHECKING:
     from nestbed.evaluation.comparison import compare
     from nestbed.evaluation.eig import eig
     from nestbed.evaluation.posterior import posterior
+    from nestbed.runs import load_policy, load_run
     from nestbed.smc.sweep import sweep
     from nestbed.system import Defaults, System, VectorSystem
+    from nestbed.training.config import PolicyConfig, TrainConfig
+    from nestbed.training.train import train
 
 
 def _configure_jax() -> None:

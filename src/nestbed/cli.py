@@ -1,59 +1,169 @@
 """The command line: parse, call, print."""
 
 import io
+import shlex
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import cyclopts
+from cyclopts import Parameter
 
 from nestbed import __version__
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.comparison import Score
+    from nestbed.runs import Run
     from nestbed.system import BaseSystem
+    from nestbed.training.config import TrainConfig
+    from nestbed.training.train import Progress
 
 app = cyclopts.App(
     name="nestbed",
     version=__version__,
     suppress_keyboard_interrupt=False,
     help="Learn how to excite a dynamical system so that its unknown parameters reveal themselves.\n\n"
-    "Start with `nestbed systems`, then `nestbed compare nonlinear_pendulum`.",
+    "Start with `nestbed systems`, train with `nestbed train nonlinear_pendulum`, look with `nestbed show`, and see "
+    "what it gained with `nestbed compare`.",
 )
 
 
 @app.command
 def systems() -> None:
     """List the built-in systems: states, designs with their limits, unknown parameters and settings."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from nestbed import terminal
     from nestbed.systems import CATALOGUE, load
 
-    table = Table(title="Built-in systems", show_lines=True)
-    table.add_column("system", no_wrap=True)
-    for heading in ("state", "designs", "unknown parameters"):
-        table.add_column(heading)
-    for name in CATALOGUE:
-        system = load(name)
-        unit = system.units
-        limits = zip(system.design_names, system.designs.low, system.designs.high, strict=True)
-        d = system.defaults
-        settings = f"T = {d.horizon}, N = {d.trajectories}\nM = {d.particles}, η = {d.eta:g}\nslew {d.slew_penalty:g}"
-        table.add_row(
-            f"[bold]{name}[/]\n[dim]{settings}[/]",
-            "\n".join(f"{n} ({unit[n]})" for n in system.state_names),
-            "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits).replace("[", r"\["),
-            "\n".join(f"{n} ({unit[n]})" for n in system.parameter_names),
-        )
-    Console().print(table)
+    terminal.systems({name: load(name) for name in CATALOGUE})
+
+
+@app.command
+def config(system: str) -> None:
+    """Print the settings that `nestbed train` uses for a system, as TOML to change and give back by --config.
+
+    Example: nestbed config cart_pole > my.toml
+
+    Parameters
+    ----------
+    system
+        A built-in system, or path/to/file.py:ClassName.
+    """
+    from nestbed.systems import load
+    from nestbed.training.config import TrainConfig
+
+    print(TrainConfig().resolve(load(system)).toml(), end="")
+
+
+@app.command
+def train(
+    system: str,
+    *,
+    out: Path | None = None,
+    config: Path | None = None,
+    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seed: int = 0,
+    seeds: int = 1,
+    resume: bool = False,
+    quiet: bool = False,
+    tensorboard: bool = False,
+) -> None:
+    """Learn a policy that chooses the most informative inputs, by Markovian score climbing.
+
+    Every iteration is saved, so Ctrl-C or a power cut loses one iteration at most.
+
+    Examples:
+
+    nestbed train nonlinear_pendulum --out runs/pendulum
+
+    nestbed train cart_pole --set iterations=30 policy.cell=lstm --seeds 5
+
+    nestbed train my_tank.py:Tank --config my.toml --out runs/tank
+
+    nestbed train nonlinear_pendulum --out runs/pendulum --resume
+
+    Parameters
+    ----------
+    system
+        A built-in system (`nestbed systems` lists them), or path/to/file.py:ClassName.
+    out
+        Folder of the run; by default runs/SYSTEM. Several seeds go into seed_0, seed_1, … within it.
+    config
+        TOML file of settings; `nestbed config SYSTEM` prints one to start from.
+    set
+        Single settings, over those of the file: key=value, as in eta=0.5 or policy.head=[64,64].
+    seed
+        Seed of all randomness: the same seed gives the same numbers.
+    seeds
+        How many trainings, with the seeds seed, seed + 1, …
+    resume
+        Go on with what the folder holds; the result is that of a run never stopped.
+    quiet
+        Show nothing but the result.
+    tensorboard
+        Also write TensorBoard events into the folder.
+    """
+    from nestbed import terminal
+    from nestbed.errors import at_least_one
+    from nestbed.systems import load
+    from nestbed.training.config import TrainConfig, assignments, read
+
+    at_least_one(seeds=seeds)
+    _check_seeds(seed, seeds)
+    model = load(system)
+    settings = TrainConfig()
+    for changes in ({} if config is None else read(config), assignments(set or [])):
+        settings = settings.updated(changes)
+    settings = settings.resolve(model)
+    folder = out or Path("runs") / system.rpartition(":")[2]
+    folders = {f"seed {k}": folder / f"seed_{k}" for k in range(seed, seed + seeds)} if seeds > 1 else {system: folder}
+    found: list[Run] = []
+    try:
+        with terminal.Training(list(folders), settings.iterations, quiet) as watch:
+            for k, (name, place) in enumerate(folders.items()):
+                found.append(_train(seed + k, model, settings, place, resume, tensorboard, watch.of(name)))
+    except KeyboardInterrupt:
+        resumed = sys.argv[1:] if resume else [*sys.argv[1:], "--resume"]
+        print(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", file=sys.stderr)
+        print(f"  nestbed {shlex.join(resumed)}", file=sys.stderr)
+        sys.exit(130)
+    terminal.runs(found)
+    if seeds > 1:
+        from nestbed import figures
+
+        figures.learning_curve(found, folder / "curve.png", found[0].title)
+    print(f"Saved in {folder}: the curve is {folder / 'curve.png'}")
+    print(f"Next: nestbed compare {system} {folder}")
+
+
+@app.command
+def show(*folders: Path) -> None:
+    """Print training runs and draw their curves: settings, iterations, gains.
+
+    Example: nestbed show runs/nonlinear_pendulum
+
+    Parameters
+    ----------
+    folders
+        Folders of runs; one that holds several seeds is shown as one training.
+    """
+    from nestbed import figures, runs, terminal
+    from nestbed.errors import NestbedError
+
+    if not folders:
+        raise NestbedError("nestbed show needs the folder of a run, such as runs/nonlinear_pendulum.")
+    for folder in folders:
+        logs = [runs.load_log(place) for place in runs.within(folder)]
+        terminal.runs(logs)
+        figures.learning_curve(logs, folder / "curve.png", logs[0].title)
+        print(f"Drawn in {folder / 'curve.png'}")
 
 
 @app.command
 def compare(
     system: str,
+    runs: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
     *,
-    baselines: Annotated[list[str], cyclopts.Parameter(consume_multiple=True, negative="")] = ["random", "prbs"],  # noqa: B006
+    baselines: Annotated[list[str], Parameter(consume_multiple=True, negative="")] = ["random", "prbs"],  # noqa: B006
     seeds: int = 25,
     trajectories: int = 16,
     particles: int = 1024,
@@ -64,14 +174,20 @@ def compare(
 ) -> None:
     """Compare how much information policies gain about a system's unknown parameters.
 
-    Example: nestbed compare cart_pole --baselines random prbs --out results/cart_pole
+    Examples:
+
+    nestbed compare cart_pole --baselines random prbs --out results/cart_pole
+
+    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum
 
     Parameters
     ----------
     system
-        Name of a built-in system; `nestbed systems` lists them.
+        A built-in system (`nestbed systems` lists them), or path/to/file.py:ClassName.
+    runs
+        Folders of trained policies; their mean policies after the last iteration are scored.
     baselines
-        Policies to score: random, prbs (all channels together) or prbs_independent (a coin for each).
+        Policies to score beside them: random, prbs (all channels together) or prbs_independent (a coin for each).
     seeds
         Independent estimates per policy; their spread is the sd of the table.
     trajectories
@@ -89,19 +205,20 @@ def compare(
     """
     import jax
 
+    from nestbed import figures, storage, terminal
     from nestbed.errors import NestbedError, at_least_one
     from nestbed.evaluation import comparison
     from nestbed.systems import load
 
-    at_least_one(seeds=seeds, trajectories=trajectories, particles=particles, moves=moves, baselines=len(baselines))
+    at_least_one(seeds=seeds, trajectories=trajectories, particles=particles, moves=moves)
     if horizon is not None:
         at_least_one(horizon=horizon)
-    if not 0 <= seed < 2**32:
-        raise NestbedError(f"the seed is {seed}, but it must be a whole number from 0 to {2**32 - 1}.")
+    _check_seeds(seed, 1)
     model = load(system)
-    policies = {name: _baseline(name, model) for name in baselines}
-    folder = None if out is None else _writable(out)
-    with _progress(policies, seeds * trajectories) as advance:
+    policies = {**_trained(runs or [], model), **{name: _baseline(name, model) for name in baselines}}
+    at_least_one(policies=len(policies))
+    folder = None if out is None else storage.writable(out)
+    with terminal.Comparison(policies, seeds * trajectories) as advance:
         scores = comparison.compare(
             jax.random.key(seed),
             model,
@@ -115,17 +232,48 @@ def compare(
         )
     steps = model.horizon if horizon is None else horizon
     settings = f"T = {steps}, N = {trajectories}, M = {particles}, {moves} moves, {seeds} seed{'s' * (seeds > 1)}"
-    _print_scores(scores, system, settings)
+    terminal.scores(scores, system, settings)
     if folder is not None:
         try:
             comparison.save_table(scores, folder / "comparison.csv")
-            comparison.save_figure(scores, model, folder / "comparison.png", name=system)
+            figures.information_gain(scores, model, folder / "comparison.png", name=system)
         except OSError as error:
             raise NestbedError(
                 f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
                 "choose another --out and repeat."
             ) from None
         print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
+
+
+def _train(
+    seed: int,
+    system: "BaseSystem",
+    config: "TrainConfig",
+    folder: Path,
+    resume: bool,
+    tensorboard: bool,
+    show: "Progress",
+) -> "Run":
+    import jax
+
+    from nestbed.training.events import Events
+    from nestbed.training.train import train
+
+    events = Events(folder / "tensorboard") if tensorboard else None
+
+    def progress(run: "Run") -> None:
+        show(run)
+        if events is not None:
+            events.write(run)
+
+    return train(jax.random.key(seed), system, config, out=folder, resume=resume, progress=progress)
+
+
+def _trained(folders: list[Path], system: "BaseSystem") -> dict[str, object]:
+    from nestbed.runs import load_run, within
+
+    places = [place for folder in folders for place in within(folder)]
+    return {str(place): load_run(place, system).policy.mean() for place in places}
 
 
 def _baseline(name: str, system: "BaseSystem") -> object:
@@ -142,74 +290,15 @@ def _baseline(name: str, system: "BaseSystem") -> object:
     return makers[name]()
 
 
-def _writable(folder: Path) -> Path:
-    """Make the folder now, so that nothing is computed in vain."""
+def _check_seeds(seed: int, count: int) -> None:
     from nestbed.errors import NestbedError
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        reason = "it is a file" if folder.is_file() else error.strerror
-        raise NestbedError(f"cannot write to the folder {folder}: {reason}; choose another --out.") from None
-    return folder
+    if not 0 <= seed <= 2**32 - count:
+        raise NestbedError(f"the seed is {seed}, but it must be a whole number from 0 to {2**32 - count}.")
 
 
-def _print_scores(scores: "list[Score]", title: str, caption: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, caption=caption)
-    table.add_column("policy")
-    for heading in ("EIG (nats)", "sd over seeds", "standard error"):
-        table.add_column(heading, justify="right")
-    best = max(score.mean for score in scores)
-    for score in scores:
-        style = "bold" if score.mean == best else ""
-        numbers = (f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3))
-        table.add_row(score.policy, *numbers, style=style)
-    Console().print(table)
-
-
-def _or_dash(value: float, digits: int) -> str:
-    """Return the number, or a dash where one seed or one trajectory says nothing of a spread."""
-    return "–" if value != value else f"{value:.{digits}f}"
-
-
-class _progress:  # noqa: N801  # used like a function
-    """A bar per policy with its rate and the time left; says when it compiles."""
-
-    def __init__(self, policies: dict[str, object], total: int):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("trajectories {task.fields[rate]}"),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(*columns, console=Console(stderr=True))
-        self.tasks = {name: self.bar.add_task(name, total=total, rate="", start=False) for name in policies}
-
-    def __enter__(self) -> "_progress":
-        self.bar.start()
-        first = next(iter(self.tasks.values()))
-        self.bar.update(first, rate="[dim]compiling …[/]")
-        return self
-
-    def __call__(self, name: str, count: int) -> None:
-        task = self.tasks[name]
-        self.bar.start_task(task)
-        self.bar.update(task, advance=count)
-        speed = self.bar.tasks[task].speed
-        self.bar.update(task, rate=f"{speed:.0f}/s" if speed else "")
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+def _warn(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+    print(f"nestbed: {message}", file=sys.stderr)
 
 
 def main() -> None:
@@ -217,10 +306,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without η still shows the rest
+    warnings.showwarning = _warn
     try:
         app()
     except ValueError as error:
-        if type(error).__module__ != "nestbed.errors":
+        if not any(kind.__module__ == "nestbed.errors" for kind in type(error).__mro__):
             raise
         print(f"nestbed: {error}", file=sys.stderr)
         sys.exit(2)

@@ -67,32 +67,3 @@ def save_table(scores: list[Score], file: Path) -> None:
         writer = csv.writer(stream)
         writer.writerow(["policy", "eig_mean_nats", "eig_sd_over_seeds", "standard_error"])
         writer.writerows([s.policy, f"{s.mean:.6f}", f"{s.sd:.6f}", f"{s.standard_error:.6f}"] for s in scores)
-
-
-def save_figure(scores: list[Score], system: BaseSystem, file: Path, name: str | None = None) -> None:
-    """Draw information gained against experiments done, with a band of two standard errors."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
-    axes = figure.subplots()
-    for i, score in enumerate(scores):
-        total = np.cumsum(score.steps, axis=1)
-        done = np.arange(total.shape[1] + 1)
-        mean = np.insert(total.mean(axis=0), 0, 0.0)
-        error = np.insert(total.std(axis=0, ddof=1) / np.sqrt(len(total)), 0, 0.0) if len(total) > 1 else 0 * mean
-        colour, line = _COLOURS[i % len(_COLOURS)], _LINES[i // len(_COLOURS) % len(_LINES)]
-        axes.plot(done, mean, color=colour, linestyle=line, label=f"{score.policy}: {score.mean:.2f} nats")
-        axes.fill_between(done, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.2, linewidth=0)
-    axes.set(
-        title=f"{name or system.name}: what each policy learns about {', '.join(system.parameter_names)}",
-        xlabel="experiments done",
-        ylabel="information gained (nats)",
-        xlim=(0, done[-1]),
-    )
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", frameon=False, title="band: ± 2 standard errors", alignment="left")
-    figure.savefig(file, dpi=150)
-
-
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # safe for colour-blind eyes
-_LINES = ("-", "--", ":")

@@ -57,22 +57,35 @@ def eig(
     at_least_one(horizon=horizon, trajectories=trajectories)
     check_gain_form(system, gain)
     made = beliefs.make(belief, system, particles, moves)
-    ready = prepare(policy, system)
-    blocks = max(1, round(trajectories / BLOCK))
+    return estimate(noise.as_key(key), made, prepare(policy, system), horizon, trajectories, gain, BLOCK, progress)
+
+
+def estimate(
+    key: jax.Array,
+    belief: Belief,
+    policy: Any,
+    horizon: int,
+    trajectories: int,
+    gain: str,
+    block: int,
+    progress: Callable[[int], None] | None = None,
+) -> Estimate:
+    """Do the same with everything made and checked, `block` trajectories in one program."""
+    blocks = max(1, round(trajectories / block))
     size = -(-trajectories // blocks)
-    keys = jax.random.split(noise.as_key(key), blocks)
+    keys = jax.random.split(key, blocks)
     neutral = Potential(*jnp.zeros(3))
 
-    def block(index: int) -> np.ndarray:
-        result, fault = compiled_sweep(keys[index], made, ready, neutral, horizon, size, gain, None, False)
-        faults.check(system, fault)
-        faults.check_box(system, result.designs)
+    def run_block(index: int) -> np.ndarray:
+        result, fault = compiled_sweep(keys[index], belief, policy, neutral, horizon, size, gain, None, False)
+        faults.check(belief.system, fault)
+        faults.check_box(belief.system, result.designs)
         if progress is not None:
             progress(min(size, trajectories - index * size))
         return np.asarray(result.gains)
 
     with ThreadPoolExecutor(min(blocks, cores())) as pool:
-        steps = np.concatenate(list(pool.map(block, range(blocks))))[:trajectories]
+        steps = np.concatenate(list(pool.map(run_block, range(blocks))))[:trajectories]
     gains = steps.sum(axis=1)
     error = gains.std(ddof=1) / np.sqrt(trajectories) if trajectories > 1 else np.nan
     return Estimate(float(gains.mean()), float(error), gains, steps)

@@ -1,6 +1,9 @@
 """The built-in systems, by name: `load("cart_pole")`."""
 
+import runpy
+import traceback
 from functools import cache
+from pathlib import Path
 
 from nestbed.errors import NestbedError, did_you_mean
 from nestbed.system import BaseSystem
@@ -20,7 +23,29 @@ __all__ = ["CATALOGUE", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPe
 
 @cache
 def load(name: str) -> BaseSystem:
-    """Return the built-in system of that name, with the paper's settings as its defaults."""
+    """Return the built-in system of that name, or the one that a file defines: "path/to/file.py:ClassName"."""
+    if ":" in str(name):
+        return _from_file(*str(name).rsplit(":", 1))
     if name not in CATALOGUE:
-        raise NestbedError(f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}.")
+        hint = "; a system of your own is written path/to/file.py:ClassName" if str(name).endswith(".py") else ""
+        raise NestbedError(f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}{hint}.")
     return CATALOGUE[name]()
+
+
+def _from_file(file: str, name: str) -> BaseSystem:
+    """Run the file and make the system it defines."""
+    if not Path(file).is_file():
+        raise NestbedError(f"there is no file {file}; write the system as path/to/file.py:ClassName.")
+    try:
+        found = runpy.run_path(file)
+    except NestbedError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"line {last.lineno} of {Path(last.filename).name}"
+        raise NestbedError(f"{file} does not run: {type(error).__name__}: {error} ({where}).") from error
+    kinds = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, BaseSystem)}
+    if name not in kinds:
+        own = [key for key, value in kinds.items() if value.__module__ == "<run_path>"]
+        raise NestbedError(f"{file} has no system {name!r}; {did_you_mean(name, own)}.")
+    return kinds[name]()

@@ -1,0 +1,224 @@
+"""Recurrent Gaussian policies, squashed into the design box: ξ = a · tanh(s) + b with s ~ Normal(m, σ²)."""
+
+import math
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestbed import checks, noise
+from nestbed.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.system import LOG_2PI, BaseSystem
+
+CELLS = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
+EDGE = 1.0 - 2.0**-53
+"""The largest double below 1: a design on its limit counts as this close to it, at s = ±18.7."""
+
+
+class Squash(NamedTuple):
+    """ξ = scale · tanh(s) + shift, in double precision so that s can be read back from ξ."""
+
+    scale: Float[Array, " du"]
+    shift: Float[Array, " du"]
+
+    def forward(self, s: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
+        """Return the design."""
+        return self.scale * jnp.tanh(s) + self.shift
+
+    def inverse(self, u: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
+        """Return s; a design on its limit gives a large finite number."""
+        return jnp.arctanh(jnp.clip((u - self.shift) / self.scale, -EDGE, EDGE))
+
+    def log_slope(self, s: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
+        """Return log dξ/ds = log scale + log(1 − tanh² s), which does not cancel where tanh is nearly 1."""
+        return jnp.log(self.scale) + 2.0 * (math.log(2.0) - jnp.abs(s) - jax.nn.softplus(-2.0 * jnp.abs(s)))
+
+
+class Recurrent(eqx.Module):
+    """Encoder, recurrent layers and head give the mean m; one learned log σ per design gives the spread.
+
+    The policy sees the state, or what the system's method `view(x)` makes of it, and with `sees_previous` the design
+    before as well, scaled to ±1. The networks run in the type of their weights, float32; densities in float64.
+    """
+
+    encoder: tuple[eqx.nn.Linear, ...]
+    cells: tuple[Any, ...]
+    head: tuple[eqx.nn.Linear, ...]
+    log_std: Float[Array, " du"]
+    system: BaseSystem = eqx.field(static=True)
+    sees_previous: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: jax.Array,
+        system: BaseSystem,
+        *,
+        cell: str = "gru",
+        encoder: tuple[int, ...] = (256, 256, 64),
+        recurrent: tuple[int, ...] = (64, 64),
+        head: tuple[int, ...] = (256, 256),
+        log_std: float = 0.0,
+        sees_previous: bool = False,
+    ):
+        checks.instance(system)
+        if cell not in CELLS:
+            raise NestbedError(f"there is no recurrent cell {cell!r}; {did_you_mean(str(cell), CELLS)}.")
+        for part, sizes in {"encoder": encoder, "recurrent": recurrent, "head": head}.items():
+            for size in sizes:
+                at_least_one(**{f"a layer of the policy's {part}": size})
+        designs = len(system.design_names)
+        self.system, self.sees_previous = system, sees_previous
+        self.log_std = jnp.full(designs, log_std, jnp.float32)
+        inputs = self._see(jnp.zeros(len(system.state_names)), jnp.zeros(designs)).shape[0]
+        widths = (inputs, *encoder, *recurrent, *head, designs)
+        kinds = (eqx.nn.Linear,) * len(encoder) + (CELLS[cell],) * len(recurrent) + (eqx.nn.Linear,) * (len(head) + 1)
+        layers = eqx.filter_eval_shape(
+            lambda: tuple(
+                kind(*sizes, dtype=jnp.float32, key=jax.random.key(0))
+                for kind, sizes in zip(kinds, pairwise(widths), strict=True)
+            )
+        )
+        leaves, structure = jax.tree.flatten(layers)
+        layers = jax.tree.unflatten(structure, _weights(noise.as_key(key), tuple(leaf.shape for leaf in leaves)))
+        cut, end = len(encoder), len(encoder) + len(recurrent)
+        self.encoder, self.cells, self.head = layers[:cut], layers[cut:end], layers[end:]
+
+    def init(self) -> Any:
+        """Return recurrent layers at rest."""
+        return tuple(_rest(cell, self.log_std.dtype) for cell in self.cells)
+
+    def step(
+        self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[Any, Float[Array, " du"]]:
+        """Draw one design."""
+        carry, mean = self.advance(carry, x, u_previous)
+        return carry, self.squash.forward(mean + self.std * noise.normals(key, mean.shape))
+
+    def mean(self) -> "Mean":
+        """Return the mean policy: the squashed output of the network, without noise."""
+        return Mean(self)
+
+    def log_density(
+        self, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"], u: Float[Array, " du"]
+    ) -> tuple[Any, Float[Array, ""]]:
+        """Return the next carry and log π(u | what was seen)."""
+        carry, mean = self.advance(carry, x, u_previous)
+        return carry, self._log_normal(mean, u)
+
+    def log_likelihood(self, states: Float[Array, "T1 dx"], designs: Float[Array, "T du"]) -> Float[Array, ""]:
+        """Return log π of all designs of one trajectory: only the recurrent layers go step by step."""
+        previous = jnp.concatenate([jnp.array(self.system.rest_design)[None], designs[:-1]])
+        codes = jax.vmap(self._encode)(states[:-1], previous)
+        _, codes = jax.lax.scan(lambda held, code: self._recur(held, code), self.init(), codes)
+        means = jax.vmap(self._decode)(codes)
+        return self._log_normal(means, designs)
+
+    @property
+    def entropy(self) -> Float[Array, ""]:
+        """Entropy of s, before it is squashed."""
+        return jnp.sum(self.log_std.astype(float)) + 0.5 * self.log_std.shape[0] * (1.0 + LOG_2PI)
+
+    @property
+    def std(self) -> Float[Array, " du"]:
+        """σ of s, before it is squashed."""
+        return jnp.exp(self.log_std.astype(float))
+
+    @property
+    def squash(self) -> Squash:
+        """The way into the design box."""
+        low, high = jnp.array(self.system.designs.low), jnp.array(self.system.designs.high)
+        return Squash(0.5 * (high - low), 0.5 * (high + low))
+
+    def advance(
+        self, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[Any, Float[Array, " du"]]:
+        """Return the next carry and m, the mean of s."""
+        if x.shape != (len(self.system.state_names),):
+            raise NestbedError(
+                f"the policy was made for {self.system.name}, with the states {self.system.state_names}, but got a "
+                f"state of shape {x.shape}; use it with the system that it was trained on."
+            )
+        carry, code = self._recur(carry, self._encode(x, u_previous))
+        return carry, self._decode(code)
+
+    def _see(self, x: Float[Array, " dx"], u_previous: Float[Array, " du"]) -> Float[Array, " inputs"]:
+        seen = _view(self.system, x)
+        if self.sees_previous:
+            seen = jnp.concatenate([seen, (u_previous - self.squash.shift) / self.squash.scale])
+        return seen.astype(self.log_std.dtype)
+
+    def _encode(self, x: Float[Array, " dx"], u_previous: Float[Array, " du"]) -> Float[Array, " code"]:
+        return _dense(self.encoder, self._see(x, u_previous))
+
+    def _recur(self, carry: Any, code: Float[Array, " code"]) -> tuple[Any, Float[Array, " memory"]]:
+        memory = []
+        for cell, held in zip(self.cells, carry, strict=True):
+            memory.append(cell(code, held))
+            code = memory[-1][0] if isinstance(memory[-1], tuple) else memory[-1]
+        return tuple(memory), code
+
+    def _decode(self, code: Float[Array, " code"]) -> Float[Array, " du"]:
+        return _dense(self.head, code).astype(float)
+
+    def _log_normal(self, mean: Float[Array, "*n du"], u: Float[Array, "*n du"]) -> Float[Array, ""]:
+        s = self.squash.inverse(u)
+        deviation = (s - mean) / self.std
+        return jnp.sum(-0.5 * (deviation**2 + LOG_2PI) - jnp.log(self.std) - self.squash.log_slope(s))
+
+
+class Mean(eqx.Module):
+    """A recurrent policy without its noise."""
+
+    policy: Recurrent
+
+    def init(self) -> Any:
+        """Return recurrent layers at rest."""
+        return self.policy.init()
+
+    def step(
+        self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[Any, Float[Array, " du"]]:
+        """Return the mean design."""
+        carry, mean = self.policy.advance(carry, x, u_previous)
+        return carry, self.policy.squash.forward(mean)
+
+
+def _view(system: BaseSystem, x: Float[Array, " dx"]) -> Float[Array, " inputs"]:
+    """Return what a policy sees of the state: all of it, or what the system's method `view` says."""
+    view = getattr(system, "view", None)
+    if view is None:
+        return x
+    with checks.traceable(f"{system.name}.view"):
+        seen = view(system.State(*x))
+    seen = seen if isinstance(seen, tuple | list) else (seen,)
+    if not seen or any(jnp.shape(value) != () for value in seen):
+        raise NestbedError(
+            f"{system.name}.view returned {[jnp.shape(value) for value in seen]} for one state, but it must return a "
+            "tuple of numbers, such as (jnp.sin(x.angle), x.velocity)."
+        )
+    return jnp.stack([jnp.asarray(value, float) for value in seen])
+
+
+def _dense(layers: tuple[eqx.nn.Linear, ...], values: Float[Array, " a"]) -> Float[Array, " b"]:
+    """Apply dense layers with rectifiers between them."""
+    for layer in layers[:-1]:
+        values = jax.nn.relu(layer(values))
+    return layers[-1](values) if layers else values
+
+
+def _rest(cell: Any, kind: Any) -> Any:
+    zeros = jnp.zeros(cell.hidden_size, kind)
+    return (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else zeros
+
+
+@partial(jax.jit, static_argnums=1)
+def _weights(key: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
+    """Return matrices uniform as Glorot and Bengio have them, and biases of 0, from one draw."""
+    draw = jax.random.uniform(key, (sum(map(math.prod, shapes)),), jnp.float32, -1.0, 1.0)
+    ends = list(accumulate(map(math.prod, shapes), initial=0))
+    parts = [draw[start:end].reshape(shape) for (start, end), shape in zip(pairwise(ends), shapes, strict=True)]
+    return [part * math.sqrt(6.0 / sum(part.shape)) if part.ndim == 2 else jnp.zeros_like(part) for part in parts]

@@ -1,0 +1,360 @@
+"""Run directories: configuration, metrics, checkpoints and policies, all plain data. Loading one never runs code.
+
+    config.toml      the full configuration, ready to be used again
+    run.json         system, key, versions
+    metrics.jsonl    one line per iteration
+    checkpoint.npz   all that training carries; checkpoint_before.npz is the one before it
+    policy_best.npz, policy_last.npz
+    curve.png
+
+Files are written beside their place and moved into it, so each is whole or not there. A line of metrics is written
+before its checkpoint: lines past the checkpoint belong to an iteration that will be done again.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from nestbed import published, storage, systems
+from nestbed.errors import NestbedError
+from nestbed.policies.recurrent import Recurrent
+from nestbed.system import BaseSystem
+from nestbed.training.config import TrainConfig, read
+from nestbed.training.score_climbing import Metrics, ScoreClimbing, State
+
+CHECKPOINT, BEFORE = "checkpoint.npz", "checkpoint_before.npz"
+METRICS, ABOUT, CONFIG = "metrics.jsonl", "run.json", "config.toml"
+PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """How a run was set up and how it went."""
+
+    config: TrainConfig
+    metrics: list[Metrics]
+    about: dict[str, Any] = dataclasses.field(repr=False)
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations are done."""
+        return int(self.metrics[-1]["iteration"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all iterations are done."""
+        return self.iteration >= self.config.iterations
+
+    @property
+    def title(self) -> str:
+        """What was trained, in a line."""
+        c = self.config
+        sizes = f"N = {c.trajectories}" + (f", M = {c.particles}" if c.belief == "ibis" else ", exact belief")
+        return f"{self.about['system']['name']}: T = {c.horizon}, {sizes}, η = {c.eta:g}"
+
+    def published(self) -> np.ndarray | None:
+        """Return the paper's learning curve, if it was made with this run's system and settings."""
+        name, belief = self.about["system"]["name"], self.config.belief
+        if name not in systems.CATALOGUE or self.about["system"] != describe(systems.load(name)):
+            return None
+        own = TrainConfig(belief=belief, iterations=self.config.iterations).resolve(systems.load(name))
+        return published.training_curve(name, belief) if own == self.config else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run(Log):
+    """A training run with the policies it has learned so far, and all that is needed to go on."""
+
+    system: BaseSystem
+    key: jax.Array
+    state: State = dataclasses.field(repr=False)
+
+    @property
+    def policy(self) -> Recurrent:
+        """The policy after the last iteration; `.mean()` is its mean policy."""
+        return self.state.policy
+
+    @property
+    def best(self) -> Recurrent:
+        """The policy of the iteration whose estimated gain was highest: chosen by a noisy estimate."""
+        return self.state.best
+
+    def after(self, state: State, row: Metrics) -> "Run":
+        """Return the run with one more iteration done."""
+        return dataclasses.replace(self, state=state, metrics=[*self.metrics, row])
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the run to a folder, from which `nb.load_run` reads it and training can go on."""
+        place = storage.writable(Path(folder))
+        if (place / ABOUT).exists():
+            raise NestbedError(f"the folder {place} holds a run already; choose another.")
+        rewind(self, place)
+        with storage.saving(place):
+            _checkpoint(self, place)
+            figure(self, place)
+        return place
+
+
+def fresh(key: jax.Array, system: BaseSystem, config: TrainConfig, state: State, row: Metrics) -> Run:
+    """Return a run that has just begun."""
+    return Run(config, [row], provenance(key, system), system, key, state)
+
+
+def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
+    """Return what a run's numbers hang on besides its configuration."""
+    device = jax.devices()[0]
+    return {
+        "system": describe(system),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": f"{device.platform} ({device.device_kind})",
+        "precision": "filters float64, networks float32",
+    }
+
+
+def describe(system: BaseSystem) -> dict[str, Any]:
+    """Return a system as plain data: its name, its settings and a fingerprint of its equations."""
+    known = [name for name, kind in systems.CATALOGUE.items() if kind is type(system)]
+    settings = {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
+    counts = system.state_names, system.design_names, system.parameter_names
+    components = [tuple(jnp.ones(()) for _ in names) for names in counts]
+    traced = jax.make_jaxpr(lambda *at: (system.rates(*at), system.variance(*at)))(*components)
+    equations = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(traced)).encode()).hexdigest()[:16]
+    return {"name": known[0] if known else system.name, "settings": settings, "equations": equations}
+
+
+def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -> Run:
+    """Read a run; one of your own systems must be given, since a folder holds data and no code."""
+    place = Path(folder)
+    about, config = _read_about(place), _read_config(place)
+    system = _same_system(place, about["system"], system)
+    climber = ScoreClimbing(system, config)
+    state = _read_checkpoint(place, climber.template())
+    rows = [row for row in _read_metrics(place) if row["iteration"] <= int(state.iteration)]
+    if [row["iteration"] for row in rows] != list(range(int(state.iteration) + 1)):
+        raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
+    key = jax.random.wrap_key_data(jnp.array(about["key"], jnp.uint32))
+    return Run(config, rows, about, system, key, state)
+
+
+def load_log(folder: str | os.PathLike[str]) -> Log:
+    """Read how a run went, without its policies, so without its system."""
+    place = Path(folder)
+    return Log(_read_config(place), _read_metrics(place), _read_about(place))
+
+
+def within(folder: Path) -> list[Path]:
+    """Return the run folders that a folder stands for: itself, or the seeds it holds."""
+    if holds_run(folder):
+        return [folder]
+    seeds = [place for place in folder.glob("seed_*") if holds_run(place)]
+    if not seeds:
+        raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}, and no seed_… folder that has one.")
+    return sorted(seeds, key=lambda place: (len(place.name), place.name))
+
+
+def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Recurrent:
+    """Read one policy from `policy_best.npz` or `policy_last.npz`."""
+    place = Path(file)
+    try:
+        with np.load(place, allow_pickle=False) as arrays:
+            about = json.loads(str(arrays["about"]))
+            system = _same_system(place, about["system"], system)
+            sizes = TrainConfig().updated({"policy": about["policy"]}).policy
+            template = eqx.filter_eval_shape(lambda: Recurrent(jax.random.key(0), system, **vars(sizes)))
+            return storage.unpack(template, arrays)
+    except storage.DAMAGES as error:
+        if isinstance(error, NestbedError):
+            raise
+        raise NestbedError(f"{place} is not a policy that nestbed can read: {error}.") from None
+
+
+def begin(folder: Path, key: jax.Array, system: BaseSystem, config: TrainConfig) -> None:
+    """Write what does not change while a run goes on, and no metrics yet."""
+    with storage.saving(folder):
+        _write_fixed(folder, config, provenance(key, system))
+        storage.write(folder / METRICS, b"")
+
+
+def record(run: Run, folder: Path) -> None:
+    """Write the last iteration."""
+    with storage.saving(folder):
+        with (folder / METRICS).open("a") as stream:
+            stream.write(_line(run.metrics[-1]))
+            stream.flush()
+            os.fsync(stream.fileno())
+        _checkpoint(run, folder)
+
+
+def rewind(run: Run, folder: Path) -> None:
+    """Make the folder's settings and metrics those of this run, without any line after its checkpoint."""
+    with storage.saving(folder):
+        _write_fixed(folder, run.config, run.about)
+        storage.write(folder / METRICS, "".join(_line(row) for row in run.metrics).encode())
+
+
+def _write_fixed(folder: Path, config: TrainConfig, about: dict[str, Any]) -> None:
+    storage.write(folder / CONFIG, config.toml().encode())
+    storage.write(folder / ABOUT, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def figure(run: Run, folder: Path) -> None:
+    """Draw the learning curve."""
+    from nestbed import figures
+
+    figures.learning_curve([run], folder / "curve.png", run.title)
+
+
+def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Array) -> Run | None:
+    """Return the folder's run to go on with, or None if it has no checkpoint yet; other settings are refused."""
+    about, stored = _read_about(folder), _read_config(folder)
+    _same_system(folder, about["system"], system)
+    if about["key"] != np.asarray(jax.random.key_data(key)).tolist():
+        raise NestbedError(f"the run in {folder} has another seed or key; give its own, or choose another folder.")
+    theirs, ours = stored.plain(), config.plain()
+    changed = sorted(name for name in ours if ours[name] != theirs[name])
+    longer = changed == ["iterations"] and stored.schedule == "constant" and ours["iterations"] > theirs["iterations"]
+    if changed and not longer:
+        name = changed[0]
+        raise NestbedError(
+            f"the run in {folder} has {name} = {theirs[name]!r}, but {ours[name]!r} was asked for; a resumed run keeps "
+            "its settings (only iterations may grow, under a constant schedule), so choose another folder."
+        )
+    if not any((folder / name).exists() for name in (CHECKPOINT, BEFORE)):
+        return None
+    run = dataclasses.replace(load_run(folder, system), config=config)
+    rewind(run, folder)
+    return run
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a run was begun in the folder."""
+    return (folder / ABOUT).exists()
+
+
+def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None) -> BaseSystem:
+    """Return the system that a file belongs to, or say in what the given one differs."""
+    if system is None:
+        if stored["name"] not in systems.CATALOGUE:
+            raise NestbedError(
+                f"{place} was trained on {stored['name']}, which is not built in; give the system: "
+                "nb.load_run(folder, system), or path/to/file.py:ClassName on the command line."
+            )
+        system = systems.load(stored["name"])
+    given = describe(system)
+    if given["name"] != stored["name"]:
+        raise NestbedError(
+            f"{place} was trained on {stored['name']}, but the system is {given['name']}; give the one it was "
+            "trained on, or another folder."
+        )
+    ours, theirs = given["settings"], stored["settings"]
+    changed = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
+    if changed:
+        name = changed[0]
+        raise NestbedError(
+            f"{place} was trained on {stored['name']} with {name} = {theirs.get(name)}, but the system has "
+            f"{ours.get(name)}; give the variant it was trained on, or another folder."
+        )
+    if given["equations"] != stored["equations"]:
+        warnings.warn(
+            f"{place} was trained on {stored['name']}, whose equations have changed since (or jax writes them "
+            "differently now); its policy may not suit them.",
+            stacklevel=3,
+        )
+    return system
+
+
+def _checkpoint(run: Run, folder: Path) -> None:
+    about = {"system": run.about["system"], "policy": run.config.plain()["policy"]}
+    last, best = ({"about": np.array(json.dumps(about)), **storage.pack(p)} for p in (run.policy, run.best))
+    if (folder / CHECKPOINT).exists():
+        os.replace(folder / CHECKPOINT, folder / BEFORE)
+    storage.write(folder / CHECKPOINT, storage.npz(storage.pack(run.state)))
+    storage.write(folder / "policy_last.npz", storage.npz(last))
+    storage.write(folder / "policy_best.npz", storage.npz(best))
+
+
+def _read_checkpoint(folder: Path, template: State) -> State:
+    """Return the newest whole checkpoint."""
+    found = [folder / name for name in (CHECKPOINT, BEFORE) if (folder / name).exists()]
+    for file in found:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                state: State = storage.unpack(template, arrays)
+        except storage.DAMAGES:
+            continue
+        if file != found[0]:
+            warnings.warn(
+                f"{found[0]} is damaged, so the checkpoint before it is used, of iteration {int(state.iteration)}.",
+                stacklevel=3,
+            )
+        return state
+    if not found:
+        raise NestbedError(f"the run in {folder} stopped before its first checkpoint; continue it with --resume.")
+    raise NestbedError(
+        f"no checkpoint in {folder} can be read: {' and '.join(file.name for file in found)} damaged; restore one from "
+        "a copy, or take policy_last.npz with nb.load_policy, or train again in another folder."
+    )
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
+        about["system"]["settings"], about["key"]  # a file without them is not a run's
+    except OSError:
+        raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}.") from None
+    except (ValueError, KeyError, TypeError):
+        raise NestbedError(f"{folder / ABOUT} is damaged; restore it from a copy.") from None
+    return about
+
+
+def _read_config(folder: Path) -> TrainConfig:
+    return TrainConfig().updated(read(folder / CONFIG))
+
+
+def _read_metrics(folder: Path) -> list[Metrics]:
+    """Return the whole lines; the last one may be torn."""
+    rows: list[Metrics] = []
+    try:
+        lines = (folder / METRICS).read_text().splitlines()
+    except OSError:
+        raise NestbedError(f"the run in {folder} has no {METRICS}; restore it from a copy.") from None
+    with contextlib.suppress(ValueError):
+        rows.extend(json.loads(line) for line in lines)
+    if not rows:
+        raise NestbedError(f"the run in {folder} stopped before its first iteration; continue it with --resume.")
+    return rows
+
+
+def _line(row: Metrics) -> str:
+    return json.dumps({name: None if value != value else value for name, value in row.items()}) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting of a system as JSON would give it back."""
+    if isinstance(value, dist.Distribution):
+        arguments = value.get_args()
+        told = f"{type(value).__name__}({', '.join(f'{n}={np.asarray(v).tolist()}' for n, v in arguments.items())})"
+        base = getattr(value, "base_dist", None)
+        return told if base is None or base.get_args() == arguments else f"{told} of {_plain(base)}"
+    if hasattr(value, "items"):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int | float | str | None) else repr(value)

@@ -1,0 +1,221 @@
+"""What a terminal shows: bars with rates and time left, tables, a curve in characters."""
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from nestbed.evaluation.comparison import Score
+    from nestbed.runs import Log, Run
+    from nestbed.system import BaseSystem
+
+
+def systems(loaded: "dict[str, BaseSystem]") -> None:
+    """Print systems with their states, designs, parameters and settings."""
+    table = Table(title="Built-in systems", show_lines=True)
+    table.add_column("system", no_wrap=True)
+    for heading in ("state", "designs", "unknown parameters"):
+        table.add_column(heading)
+    for name, system in loaded.items():
+        unit = system.units
+        limits = zip(system.design_names, system.designs.low, system.designs.high, strict=True)
+        d = system.defaults
+        settings = f"T = {d.horizon}, N = {d.trajectories}\nM = {d.particles}, η = {d.eta:g}\nslew {d.slew_penalty:g}"
+        table.add_row(
+            f"[bold]{name}[/]\n[dim]{settings}[/]",
+            "\n".join(f"{n} ({unit[n]})" for n in system.state_names),
+            "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits).replace("[", r"\["),
+            "\n".join(f"{n} ({unit[n]})" for n in system.parameter_names),
+        )
+    Console().print(table)
+
+
+def scores(found: "list[Score]", title: str, caption: str) -> None:
+    """Print one line per policy, the best in bold."""
+    table = Table(title=title, caption=caption)
+    table.add_column("policy")
+    for heading in ("EIG (nats)", "sd over seeds", "standard error"):
+        table.add_column(heading, justify="right")
+    best = max(score.mean for score in found)
+    for score in found:
+        style = "bold" if score.mean == best else ""
+        numbers = (f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3))
+        table.add_row(score.policy, *numbers, style=style)
+    Console().print(table)
+
+
+def runs(found: "Sequence[Log]") -> None:
+    """Print runs of one training: settings, the last iterations and the curve."""
+    first = found[0]
+    table = Table(title=first.title, caption=_settings(first), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("run" if len(found) > 1 else "iter.", *COLUMNS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if len(found) > 1:
+        rows = [(str(i), *_cells(run.metrics[-1])) for i, run in enumerate(found, 1)]
+    else:
+        rows = [(str(row["iteration"]), *_cells(row)) for row in first.metrics]
+    for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
+        table.add_row(*row)
+    console = Console()
+    console.print(table)
+    console.print(curve([[row["eig"] for row in run.metrics] for run in found]))
+    if len(found) == 1:
+        best = max(first.metrics, key=lambda row: row["eig"])
+        console.print(f"{_done(first)}; best estimate {best['eig']:.2f} nats after iteration {best['iteration']}.")
+    else:
+        last = [run.metrics[-1]["eig"] for run in found]
+        console.print(f"Last EIG of {len(found)} trainings: {mean(last):.2f} ± {stdev(last):.2f} nats (mean ± sd).")
+
+
+COLUMNS = ("EIG", "±", "log Ẑ", "ESS", "resampled", "moved", "entropy", "gradient", "sec.")
+"""EIG in nats with its standard error; resamplings of the trajectories; share of Metropolis moves accepted."""
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    moved = row.get("acceptance")
+    return (
+        f"{row['eig']:.3f}",
+        _or_dash(row.get("eig_error"), 3),
+        f"{row['log_evidence']:.2f}",
+        f"{row['ess']:.0f}",
+        str(row["resampled"]),
+        "–" if moved is None else f"{100 * moved:.0f} %",
+        f"{row['entropy']:.2f}",
+        _or_dash(row.get("gradient_norm"), 1),
+        f"{row['seconds']:.2f}",
+    )
+
+
+def _done(run: "Log") -> str:
+    return f"{run.iteration} of {run.config.iterations} iterations done"
+
+
+def _settings(run: "Log") -> str:
+    c = run.config
+    kind = "Markovian score climbing" if c.conditional else "score climbing"
+    layers = "-".join(str(size) for size in (*c.policy.encoder, *c.policy.recurrent, *c.policy.head))
+    steps = f"{c.optimiser} {c.learning_rate:g}, batches of {c.batch}"
+    return f"{kind}, {steps}, slew {c.slew_penalty:g}, {c.policy.cell} {layers}"
+
+
+def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -> Text:
+    """Draw curves against their index in characters, with the axis' ends named."""
+    values = [value for line in lines for value in line if math.isfinite(value)]
+    last = max(len(line) for line in lines) - 1
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    span = (high - low) or 1.0
+    width = min(width, 2 * last + 1) if last else 1
+    grid = [[" "] * width for _ in range(height)]
+    for line in lines:
+        for i, value in enumerate(line):
+            if math.isfinite(value):
+                column = round(i / last * (width - 1)) if last else 0
+                grid[height - 1 - round((value - low) / span * (height - 1))][column] = "•"
+    margin = max(len(f"{end:.2f}") for end in (low, high))
+    names = {0: f"{high:.2f}", height - 1: f"{low:.2f}"}
+    rows = [f"{names.get(i, ''):>{margin}} ┤{''.join(row)}" for i, row in enumerate(grid)]
+    axis = f"{'':{margin}} └{'─' * width}"
+    told = f"{'':{margin}}  0{last!s:>{max(width - 1, 1)}}  iterations (EIG of the mean policy, nats)"
+    return Text("\n".join([*rows, axis, told]))
+
+
+class Training:
+    """Watches training runs: live in a terminal, line by line elsewhere, not at all if quiet."""
+
+    def __init__(self, names: Sequence[str], iterations: int, quiet: bool):
+        self.console = Console(stderr=True)
+        self.quiet = quiet
+        self.live: Live | None = None
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=self.console, speed_estimate_period=120.0)
+        self.tasks: dict[str, TaskID] = {}
+        if not quiet and self.console.is_terminal:
+            for name in names:
+                told = "iterations  [dim]compiling …[/]" if name == names[0] else "iterations"
+                self.tasks[name] = self.bar.add_task(name, total=iterations, told=told, start=False)
+            self.live = Live(self.bar, console=self.console, refresh_per_second=8)
+
+    def __enter__(self) -> "Training":
+        if self.live is not None:
+            self.live.start()
+        elif not self.quiet:
+            print("compiling …", file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def of(self, name: str) -> Callable[["Run"], None]:
+        """Return what to call with one of the runs after each of its iterations."""
+        return lambda run: self._show(name, run)
+
+    def _show(self, name: str, run: "Run") -> None:
+        if self.quiet:
+            return
+        row, total = run.metrics[-1], run.config.iterations
+        told = f"EIG {row['eig']:.3f} ± {row['eig_error']:.3f} nats"
+        steady = [r["seconds"] for r in run.metrics[2:]][-10:]  # the first iterations compile
+        rate = f"{len(steady) / sum(steady):.2f} iterations/s" if steady else ""
+        if self.live is not None:
+            task = self.tasks[name]
+            if run.iteration > 0:
+                self.bar.start_task(task)
+            self.bar.update(task, completed=run.iteration, told=f"iterations  [bold]{told}[/]  {rate}")
+            self.live.update(Group(self.bar, curve([[r["eig"] for r in run.metrics]])))
+            return
+        left = f"{(total - run.iteration) / len(steady) * sum(steady):.0f} s left" if steady else ""
+        parts = (f"{name}: iteration {run.iteration}/{total}", told, rate, left)
+        print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
+
+
+class Comparison:
+    """A bar per policy with its rate and the time left; says when it compiles."""
+
+    def __init__(self, policies: Iterable[str], total: int):
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("trajectories {task.fields[rate]}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.tasks = {name: self.bar.add_task(name, total=total, rate="", start=False) for name in policies}
+
+    def __enter__(self) -> "Comparison":
+        self.bar.start()
+        first = next(iter(self.tasks.values()))
+        self.bar.update(first, rate="[dim]compiling …[/]")
+        return self
+
+    def __call__(self, name: str, count: int) -> None:
+        """Count trajectories of one policy."""
+        task = self.tasks[name]
+        self.bar.start_task(task)
+        self.bar.update(task, advance=count)
+        speed = self.bar.tasks[task].speed
+        self.bar.update(task, rate=f"{speed:.0f}/s" if speed else "")
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
+def _or_dash(value: float | None, digits: int) -> str:
+    """Return the number, or a dash where there is none, such as the spread of a single seed."""
+    return "–" if value is None or value != value else f"{value:.{digits}f}"

@@ -1,0 +1,1 @@
+"""Training: from a system and a configuration to a policy."""
