@@ -57,6 +57,18 @@ class Counter(eqx.Module):
         return carry, jnp.tanh(carry)[None]
 
 
+TRAINING = nb.TrainConfig(
+    iterations=5,
+    horizon=3,
+    trajectories=12,
+    particles=16,
+    batch=8,
+    eta=0.4,
+    policy=nb.PolicyConfig(encoder=(6,), recurrent=(5,), head=(4,)),
+)
+"""Training small enough for a test, of one size for all of them: each new size compiles anew."""
+
+
 def z_score(differences):
     """Return the mean of independent differences in units of its standard error."""
     differences = np.asarray(differences)

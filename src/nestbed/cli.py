@@ -273,7 +273,9 @@ def _trained(folders: list[Path], system: "BaseSystem") -> dict[str, object]:
     from nestbed.runs import load_run, within
 
     places = [place for folder in folders for place in within(folder)]
-    return {str(place): load_run(place, system).policy.mean() for place in places}
+    short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in places]
+    names = short if len({*short}) == len(short) else [str(place) for place in places]
+    return {name: load_run(place, system).policy.mean() for name, place in zip(names, places, strict=True)}
 
 
 def _baseline(name: str, system: "BaseSystem") -> object:

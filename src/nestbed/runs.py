@@ -173,12 +173,12 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
     """Read one policy from `policy_best.npz` or `policy_last.npz`."""
     place = Path(file)
     try:
-        with np.load(place, allow_pickle=False) as arrays:
-            about = json.loads(str(arrays["about"]))
-            system = _same_system(place, about["system"], system)
-            sizes = TrainConfig().updated({"policy": about["policy"]}).policy
-            template = eqx.filter_eval_shape(lambda: Recurrent(jax.random.key(0), system, **vars(sizes)))
-            return storage.unpack(template, arrays)
+        arrays = storage.read(place)
+        about = json.loads(str(arrays["about"]))
+        system = _same_system(place, about["system"], system)
+        sizes = TrainConfig().updated({"policy": about["policy"]}).policy
+        template = eqx.filter_eval_shape(lambda: Recurrent(jax.random.key(0), system, **vars(sizes)))
+        return storage.unpack(template, arrays)
     except storage.DAMAGES as error:
         if isinstance(error, NestbedError):
             raise
@@ -295,8 +295,7 @@ def _read_checkpoint(folder: Path, template: State) -> State:
     found = [folder / name for name in (CHECKPOINT, BEFORE) if (folder / name).exists()]
     for file in found:
         try:
-            with np.load(file, allow_pickle=False) as arrays:
-                state: State = storage.unpack(template, arrays)
+            state: State = storage.unpack(template, storage.read(file))
         except storage.DAMAGES:
             continue
         if file != found[0]:

@@ -79,13 +79,19 @@ def npz(arrays: dict[str, np.ndarray]) -> bytes:
     return stream.getvalue()
 
 
+def read(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; it may hold no code, which `allow_pickle` would run."""
+    with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
 def pack(tree: Any) -> dict[str, np.ndarray]:
     """Return a pytree's arrays by their paths, such as policy/encoder/0/weight."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_path(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def unpack(template: Any, arrays: Any) -> Any:
+def unpack(template: Any, arrays: dict[str, np.ndarray]) -> Any:
     """Fill a template with stored arrays; their names, shapes and types must fit."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     values = []

@@ -124,8 +124,8 @@ def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -
     names = {0: f"{high:.2f}", height - 1: f"{low:.2f}"}
     rows = [f"{names.get(i, ''):>{margin}} ┤{''.join(row)}" for i, row in enumerate(grid)]
     axis = f"{'':{margin}} └{'─' * width}"
-    told = f"{'':{margin}}  0{last!s:>{max(width - 1, 1)}}  iterations (EIG of the mean policy, nats)"
-    return Text("\n".join([*rows, axis, told]))
+    ends = f"{'':{margin}}  0{last!s:>{max(width - 1, 1)}}  iterations"
+    return Text("\n".join(["EIG of the mean policy (nats)", *rows, axis, ends]))
 
 
 class Training:

@@ -128,22 +128,20 @@ class ScoreClimbing:
 
     def template(self) -> State:
         """Return the shapes and types of a state, to read a saved one into."""
-        c = self.config
-        policy = eqx.filter_eval_shape(self.untrained, jax.random.key(0))
-        reference = self._reference() if c.conditional else None
-        optimiser = eqx.filter_eval_shape(_start, policy, c)
-        return State(_shape((), int), policy, optimiser, reference, policy, _shape((), float))
 
-    def _reference(self) -> Reference:
+        def blank() -> State:
+            policy = self.untrained(jax.random.key(0))
+            reference = self._blank_reference() if self.config.conditional else None
+            return State(jnp.array(0), policy, _start(policy, self.config), reference, policy, jnp.zeros(()))
+
+        return eqx.filter_eval_shape(blank)
+
+    def _blank_reference(self) -> Reference:
         steps, states, designs = self.config.horizon, len(self.system.state_names), len(self.system.design_names)
-        kept = jax.eval_shape(lambda: self.belief.kept(self.belief.init(jax.random.key(0), 1)))
-        beliefs_shape = jax.tree.map(lambda leaf: _shape((steps, *leaf.shape[1:]), leaf.dtype), kept)
+        kept = self.belief.kept(self.belief.init(jax.random.key(0), 1))
+        history = jax.tree.map(lambda leaf: jnp.zeros((steps, *leaf.shape[1:]), leaf.dtype), kept)
         return Reference(
-            _shape((steps + 1, states), float),
-            _shape((steps, designs), float),
-            beliefs_shape,
-            self.system,
-            self.belief.kind,
+            jnp.zeros((steps + 1, states)), jnp.zeros((steps, designs)), history, self.system, self.belief.kind
         )
 
 
@@ -185,7 +183,7 @@ def climb(
 
         gradient = jax.grad(loss)(weights)
         change, optimiser = steps.update(gradient, optimiser, weights)
-        return (optax.apply_updates(weights, change), optimiser), optax.global_norm(gradient)
+        return (optax.apply_updates(weights, change), optimiser), optax.tree.norm(gradient)
 
     (weights, optimiser), norms = jax.lax.scan(ascend, (weights, optimiser), (drawn, counted))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)]))
@@ -221,7 +219,3 @@ def _fared(sweep: Sweep) -> Metrics:
         told["refreshed"] = refreshed
         told["acceptance"] = float(d.accepted.sum()) / refreshed if refreshed else None
     return told
-
-
-def _shape(shape: tuple[int, ...], kind: Any) -> Any:
-    return jax.ShapeDtypeStruct(shape, jnp.dtype(kind))

@@ -1,0 +1,417 @@
+"""Run folders: what is in them, what survives, and what the command line says of them."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import nestbed as nb
+from nestbed import storage
+from nestbed.training.config import TrainConfig, assignments, read
+from nestbed.training.score_climbing import DivergedError
+from toys import TRAINING, Leak, LinearLeak
+
+HERE = Path(__file__).parent
+TANK = f"{HERE / 'tank.py'}:Tank"
+SMALL = dataclasses.replace(TRAINING, iterations=2)
+FLAGS = ["--set", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
+
+
+def nestbed(*arguments, **options):
+    command = [sys.executable, "-m", "nestbed", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of the leak, to be copied before it is changed."""
+    place = tmp_path_factory.mktemp("run") / "leak"
+    nb.train(jax.random.key(0), Leak(), SMALL, out=place)
+    return place
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def resume(folder, system=None, config=SMALL, key=0):
+    return nb.train(jax.random.key(key), system or Leak(), config, out=folder, resume=True)
+
+
+# What a folder holds.
+
+
+def test_a_folder_holds_plain_data(folder):
+    names = {"config.toml", "run.json", "metrics.jsonl", "checkpoint.npz", "policy_best.npz", "policy_last.npz"}
+    assert names <= {file.name for file in folder.iterdir()}
+    assert (folder / "curve.png").stat().st_size > 10_000
+    about = json.loads((folder / "run.json").read_text())
+    assert about["versions"]["jax"] == jax.__version__
+    assert about["system"]["settings"]["prior"] == {"rate": "LogNormal(loc=0.0, scale=0.7)"}
+    for name in ("checkpoint.npz", "policy_best.npz"):
+        with np.load(folder / name, allow_pickle=False) as arrays:
+            assert all(arrays[key].dtype != object for key in arrays)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [0, 1, 2]
+
+
+def test_saved_by_hand_is_the_same_run(tmp_path):
+    run = nb.train(jax.random.key(0), Leak(), SMALL)
+    run.save(tmp_path / "run")
+    loaded = nb.load_run(tmp_path / "run", Leak())
+    assert loaded.metrics == run.metrics
+    assert loaded.config == run.config
+    policy = nb.load_policy(tmp_path / "run" / "policy_last.npz", Leak())
+    for one, other in zip(jax.tree.leaves(run.policy), jax.tree.leaves(policy), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(nb.NestbedError, match="holds a run already"):
+        run.save(tmp_path / "run")
+
+
+def test_the_saved_configuration_can_be_used_again(folder):
+    assert TrainConfig().updated(read(folder / "config.toml")) == SMALL.resolve(Leak())
+
+
+def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
+    system = nb.systems.load("linear_pendulum")
+    config = dataclasses.replace(SMALL, iterations=1, belief="exact")
+    nb.train(jax.random.key(0), system, config, out=tmp_path)
+    assert nb.load_run(tmp_path).system is system
+    assert nb.load_run(tmp_path).published() is None  # other settings than the paper's
+    own = dataclasses.replace(nb.load_run(tmp_path), config=TrainConfig(belief="exact").resolve(system))
+    assert own.published().shape == (25, 3)
+
+
+# What goes wrong.
+
+
+def test_a_folder_with_a_run_is_not_overwritten(folder):
+    before = (folder / "checkpoint.npz").read_bytes()
+    with pytest.raises(nb.NestbedError, match="holds a run already; continue it with --resume"):
+        nb.train(jax.random.key(0), Leak(), SMALL, out=folder)
+    assert (folder / "checkpoint.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"system": nb.systems.load("cart_pole")}, "was trained on Leak, but the system is cart_pole"),
+        ({"system": LinearLeak()}, "was trained on Leak, but the system is LinearLeak"),
+        ({"system": Leak(step=0.25)}, r"trained on Leak with step = 0.5, but the system has 0.25"),
+        ({"config": dataclasses.replace(SMALL, eta=0.2)}, "has eta = 0.4, but 0.2 was asked for"),
+        ({"config": dataclasses.replace(SMALL, iterations=1)}, "has iterations = 2, but 1 was asked for"),
+        ({"key": 1}, "has another seed or key"),
+    ],
+)
+def test_another_run_is_not_resumed(folder, change, told):
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(nb.NestbedError, match=told):
+        resume(folder, **change)
+    assert before == {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_changed_equations_are_noticed(folder):
+    class Changed(Leak):
+        def drift(self, x, u, theta):
+            return -theta.rate * x.level**3 + u.flow
+
+    Changed.__name__ = "Leak"
+    with pytest.warns(UserWarning, match="whose equations have changed"):
+        nb.load_run(folder, Changed())
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def test_a_checkpoint_cut_in_half_costs_one_iteration(folder):
+    whole = nb.load_run(folder, Leak())
+    cut(folder / "checkpoint.npz")
+    with pytest.warns(UserWarning, match=r"checkpoint.npz is damaged, so the checkpoint before it is used"):
+        again = resume(folder)
+    for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert nb.load_run(folder, Leak()).iteration == 2
+
+
+def test_two_damaged_checkpoints_are_explained(folder):
+    cut(folder / "checkpoint.npz")
+    (folder / "checkpoint_before.npz").write_bytes(b"")
+    with pytest.raises(nb.NestbedError, match=r"no checkpoint in .* can be read"):
+        nb.load_run(folder, Leak())
+    nb.load_policy(folder / "policy_last.npz", Leak())
+
+
+def test_a_checkpoint_of_other_sizes_is_refused(folder):
+    for name in ("checkpoint.npz", "checkpoint_before.npz"):
+        with np.load(folder / name) as arrays:
+            changed = {key: arrays[key] for key in arrays}
+        changed["policy/log_std"] = np.zeros(2, np.float32)
+        (folder / name).write_bytes(storage.npz(changed))
+    with pytest.raises(nb.NestbedError, match=r"no checkpoint in .* can be read"):
+        nb.load_run(folder, Leak())
+
+
+def test_code_in_a_checkpoint_is_never_run(folder):
+    """An array of objects would be unpickled: it is refused."""
+    for name in ("checkpoint.npz", "checkpoint_before.npz"):
+        with np.load(folder / name) as arrays:
+            changed = {key: arrays[key] for key in arrays}
+        changed["best_eig"] = np.array({"code": print}, dtype=object)
+        with (folder / name).open("wb") as stream:
+            np.savez(stream, **changed)
+    with pytest.raises(nb.NestbedError, match="can be read"):
+        nb.load_run(folder, Leak())
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.toml", "metrics.jsonl"])
+def test_missing_and_torn_files_are_explained(folder, name):
+    (folder / name).write_bytes(b"{")
+    with pytest.raises(nb.NestbedError, match=r"damaged|not TOML|stopped before its first iteration"):
+        nb.load_run(folder, Leak())
+    (folder / name).unlink()
+    with pytest.raises(nb.NestbedError, match=r"no run in|cannot read the configuration|has no metrics.jsonl"):
+        nb.load_run(folder, Leak())
+
+
+def test_a_torn_line_of_metrics_is_done_again(folder):
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"iteration": 3, "eig": 1.')
+    assert resume(folder, config=dataclasses.replace(SMALL, iterations=4)).iteration == 4
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [0, 1, 2, 3, 4]
+
+
+def test_no_run_where_there_is_none(tmp_path):
+    with pytest.raises(nb.NestbedError, match="there is no run in"):
+        nb.load_run(tmp_path / "nowhere")
+    with pytest.raises(nb.NestbedError, match="is not a policy that nestbed can read"):
+        nb.load_policy(tmp_path / "nothing.npz")
+
+
+def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr("nestbed.training.train._first", lambda *_: pytest.fail("computed in vain"))
+    with pytest.raises(nb.NestbedError, match=r"cannot write to the folder .*: Read-only file system"):
+        nb.train(jax.random.key(0), Leak(), SMALL, out=tmp_path / "run")
+
+
+def test_a_full_disk_loses_nothing(folder):
+    """A real limit on file sizes: the new checkpoint does not fit, the old one stays whole."""
+    whole = nb.train(jax.random.key(0), Leak(), dataclasses.replace(SMALL, iterations=4))
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (folder / "checkpoint.npz").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, old[1]))
+    try:
+        with pytest.raises(nb.NestbedError, match=r"could not save to .*; what it held before is whole"):
+            resume(folder, config=dataclasses.replace(SMALL, iterations=4))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert nb.load_run(folder, Leak()).iteration == 2
+    assert not list(folder.glob("*.part"))
+    again = resume(folder, config=dataclasses.replace(SMALL, iterations=4))
+    for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_two_processes_do_not_share_a_folder(folder):
+    with storage.locked(folder), pytest.raises(nb.NestbedError, match="another process is training in"):
+        resume(folder)
+
+
+def test_divergence_keeps_the_last_good_policy(tmp_path):
+    config = dataclasses.replace(SMALL, iterations=50, learning_rate=1e30, optimiser="sgd")
+    with pytest.raises(
+        DivergedError, match=r"training diverged in iteration \d+: .*smaller learning_rate \(now 1e\+30\)"
+    ) as caught:
+        nb.train(jax.random.key(0), Leak(), config, out=tmp_path)
+    kept = nb.load_run(tmp_path, Leak())
+    assert kept.iteration == caught.value.run.iteration < 50
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(kept.policy))
+
+
+# The configuration.
+
+
+def test_assignments():
+    pairs = ["eta=0.5", "policy.cell=lstm", "policy.head=[8, 4]", "conditional=false", 'belief="exact"', "sweeps = 2"]
+    config = TrainConfig().updated(assignments(pairs)).resolve(Leak())
+    assert (config.eta, config.belief, config.sweeps, config.conditional) == (0.5, "exact", 2, False)
+    assert (config.policy.cell, config.policy.head) == ("lstm", (8, 4))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        (["etta=1"], "no key 'etta'; did you mean 'eta'"),
+        (["policy.cel=gru"], "no key 'policy.cel'; did you mean 'cell'"),
+        (["policy=3"], "it is a table of keys"),
+        (["eta"], "write key=value"),
+        (["eta.x=1"], "eta is .*, but it must be a number"),
+        (["eta=high"], "eta is 'high', but it must be a number"),
+        (["iterations=2.5"], "iterations is 2.5, but it must be a whole number"),
+        (["iterations=0"], "iterations is 0, but it must be a whole number of at least 1"),
+        (["policy.encoder=8"], "encoder is 8, but it must be a list of whole numbers"),
+        (["belief=ibiss"], "did you mean 'ibis'"),
+        (["optimiser=adan"], "did you mean 'adam'"),
+        (["eta=-1"], "eta is -1, but it must be a finite number of at least 0"),
+        (["trajectories=1"], "conditional sweeps need at least 2 trajectories"),
+    ],
+)
+def test_mistakes_in_a_configuration(pairs, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        TrainConfig().updated(assignments(pairs)).resolve(Leak())
+
+
+def test_mistakes_in_a_call():
+    with pytest.raises(nb.NestbedError, match="the configuration is a dict; give an"):
+        nb.train(jax.random.key(0), Leak(), {"eta": 1.0})
+    with pytest.raises(nb.NestbedError, match="nothing to resume without a folder"):
+        nb.train(jax.random.key(0), Leak(), SMALL, resume=True)
+    with pytest.raises(nb.NestbedError, match="give an instance of it, Leak"):
+        nb.train(jax.random.key(0), Leak, SMALL)
+
+
+# The command line.
+
+
+def test_train_show_and_compare(tmp_path):
+    out = tmp_path / "run"
+    told = nestbed("train", TANK, "--out", out, *FLAGS, "--tensorboard")
+    assert told.returncode == 0, told.stderr
+    assert "iteration 3/3  EIG" in told.stderr  # line by line, since this is no terminal
+    assert "\x1b" not in told.stderr + told.stdout
+    assert list((out / "tensorboard").glob("events.out.tfevents.*"))
+    told = nestbed("show", out)
+    assert told.returncode == 0, told.stderr
+    assert "3 of 3 iterations done" in told.stdout
+    small = ["--seeds", 2, "--trajectories", 2, "--particles", 16]
+    told = nestbed("compare", TANK, out, "--baselines", "random", *small)
+    assert told.returncode == 0, told.stderr
+    assert "run" in told.stdout
+    assert "random" in told.stdout
+
+
+def test_several_seeds(tmp_path):
+    told = nestbed("train", TANK, "--out", tmp_path, *FLAGS, "--seeds", 2, "--seed", 3, "--quiet")
+    assert told.returncode == 0, told.stderr
+    assert told.stderr == ""
+    assert {place.name for place in tmp_path.glob("seed_*")} == {"seed_3", "seed_4"}
+    assert (tmp_path / "curve.png").exists()
+    assert "Last EIG of 2 trainings" in told.stdout
+    alone = nestbed("train", TANK, "--out", tmp_path / "alone", *FLAGS, "--seed", 4, "--quiet")
+    assert alone.returncode == 0
+    bytes_of = [(place / "policy_last.npz").read_bytes() for place in (tmp_path / "seed_4", tmp_path / "alone")]
+    assert bytes_of[0] == bytes_of[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "cart_pol"], "did you mean 'cart_pole'"),
+        (["train", f"{HERE / 'tank.py'}:Tenk"], "has no system 'Tenk'; did you mean 'Tank'"),
+        (["train", "nowhere.py:Tank"], "there is no file nowhere.py"),
+        (["train", TANK, "--set", "etta=1"], "no key 'etta'; did you mean 'eta'"),
+        (["train", TANK, "--config", "nowhere.toml"], "cannot read the configuration nowhere.toml"),
+        (["train", TANK, "--seeds", "0"], "seeds is 0"),
+        (["train", TANK, "--seed", "-1"], "the seed is -1"),
+        (["show", "nowhere"], "there is no run in nowhere"),
+        (["compare", TANK, "nowhere"], "there is no run in nowhere"),
+    ],
+)
+def test_mistakes_on_the_command_line(arguments, told):
+    result = nestbed(*arguments)
+    assert result.returncode == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_does_not_run_is_explained(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text("import nestbed as nb\nx = 1 / 0\n")
+    result = nestbed("train", f"{file}:Tank")
+    assert result.returncode == 2
+    assert "does not run: ZeroDivisionError: division by zero (line 2 of broken.py)" in result.stderr
+
+
+def test_config_prints_what_train_reads(tmp_path):
+    file = tmp_path / "my.toml"
+    file.write_text(nestbed("config", "cart_pole").stdout)
+    system = nb.systems.load("cart_pole")
+    assert TrainConfig().updated(read(file)) == TrainConfig().resolve(system)
+
+
+def start(out, iterations=300):
+    flags = [*FLAGS, f"iterations={iterations}", "--out", str(out), "--resume", "--quiet"]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "nestbed", "train", TANK, *flags], **streams)
+
+
+def finish(process):
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+
+
+def wait_for(file, process):
+    while not file.exists() and process.poll() is None:
+        time.sleep(0.01)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    out = tmp_path / "run"
+    process = start(out, iterations=100_000)
+    wait_for(out / "checkpoint.npz", process)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    assert f"nestbed train {TANK}" in told
+    assert "--resume" in told
+
+
+def kill_and_resume(times, tmp_path):
+    """Kill training at random moments, resume it each time, and compare the end with a run never killed."""
+    out, draw = tmp_path / "killed", random.Random(0)
+    landed = 0
+    for _ in range(times):
+        process = start(out)
+        if draw.random() < 0.8:  # else anywhere, imports and compilation included
+            wait_for(out / "metrics.jsonl", process)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0.0, 4.0))
+        landed += process.poll() is None
+        process.kill()
+        process.communicate()
+        if (out / "checkpoint.npz").exists() or (out / "checkpoint_before.npz").exists():
+            nb.load_run(out, nb.systems.load(TANK))
+    assert landed >= times // 2
+    finish(start(out))
+    finish(start(tmp_path / "whole"))
+    for name in ("checkpoint.npz", "policy_last.npz", "policy_best.npz"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_killed_and_resumed_three_times(tmp_path):
+    kill_and_resume(3, tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_twenty_times(tmp_path):
+    kill_and_resume(20, tmp_path)

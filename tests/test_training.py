@@ -1,0 +1,316 @@
+"""Score climbing: its gradient, its score against quadrature, a known optimum, resuming, one compilation."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nestbed as nb
+from nestbed.policies.recurrent import Recurrent
+from nestbed.training import score_climbing
+from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
+from toys import TRAINING, Leak, LinearLeak
+
+TINY = TRAINING.policy
+SMALL = TRAINING
+BARE = nb.PolicyConfig(encoder=(), recurrent=(), head=())
+
+
+class Drive(nb.System):
+    """One unknown gain of the input: an experiment is worth ½ log(1 + u²), whatever the state."""
+
+    state = ("level",)
+    designs = nb.Box(flow=(0.0, 4.0))
+    prior = {"gain": dist.Normal(0.0, 1.0)}
+    step, diffusion, noise_floor = 1.0, (1.0,), 0.0
+
+    def drift(self, x, u, theta):
+        return theta.gain * u.flow
+
+    def features(self, x, u):
+        return ((u.flow,),)
+
+
+def record(key, system, count=6, horizon=4):
+    states = jax.random.normal(key, (count, horizon + 1, len(system.state_names)))
+    low, high = np.array(system.designs.low), np.array(system.designs.high)
+    share = jax.random.uniform(jax.random.fold_in(key, 1), (count, horizon, len(low)), minval=0.05, maxval=0.95)
+    return states, low + (high - low) * share
+
+
+def double(policy):
+    return jax.tree.map(lambda leaf: leaf.astype(float), policy)
+
+
+# The gradient of the objective.
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_gradient_against_finite_differences(cell):
+    """Twenty directions through all weights, in float64."""
+    system = nb.systems.load("double_link")
+    policy = double(Recurrent(jax.random.key(0), system, cell=cell, encoder=(7, 6), recurrent=(5, 4), head=(6,)))
+    states, designs = record(jax.random.key(1), system)
+    value = jax.jit(lambda policy: objective(policy, states, designs, jnp.arange(1.0, 7.0)))
+    slope = jax.grad(value)(policy)
+    for k in range(20):
+        leaves, structure = jax.tree.flatten(policy)
+        keys = jax.random.split(jax.random.key(k), len(leaves))
+        direction = jax.tree.unflatten(
+            structure, [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+        )
+        moved = [value(jax.tree.map(lambda w, d: w + h * d, policy, direction)) for h in (1e-5, -1e-5)]  # noqa: B023
+        products = jax.tree.map(lambda a, b: jnp.sum(a * b), slope, direction)
+        np.testing.assert_allclose(sum(jax.tree.leaves(products)), (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_against_the_score_by_hand():
+    """Without hidden layers s ~ Normal(w · x + b, σ²), whose score every textbook has."""
+    system = nb.systems.load("cart_pole")
+    policy = double(Recurrent(jax.random.key(0), system, encoder=(), recurrent=(), head=(), log_std=0.3))
+    states, designs = record(jax.random.key(1), system)
+    slope = jax.grad(objective)(policy, states, designs, jnp.ones(6))
+    s = np.arctanh(np.asarray(designs) / 5.0)[..., 0]
+    layer, variance = policy.head[0], np.exp(0.6)
+    x = np.asarray(states)[:, :-1]
+    deviation = s - x @ np.asarray(layer.weight)[0] - np.asarray(layer.bias)
+    np.testing.assert_allclose(slope.head[0].bias, deviation.sum() / variance / 6, rtol=1e-6)
+    np.testing.assert_allclose(slope.head[0].weight[0], np.einsum("nt,ntx->x", deviation, x) / variance / 6, rtol=1e-6)
+    np.testing.assert_allclose(slope.log_std[0], (deviation**2 / variance - 1).sum() / 6, rtol=1e-6)
+
+
+def log_marginal(mean, log_std, eta):
+    """Return log Z of one experiment with Drive, by quadrature over design and outcome, written from scratch."""
+    nodes, mass = np.polynomial.hermite_e.hermegauss(80)
+    mass = mass / mass.sum()
+    s = mean + np.exp(log_std) * nodes
+    u = 2.0 + 2.0 * np.tanh(s)[:, None]
+    variance = 1.0 + u**2
+    y = np.sqrt(variance) * nodes
+    m, p = u * y / variance, 1.0 / variance
+    gain = -0.5 * ((y - u * m) ** 2 + u**2 * p) + 0.5 * (np.log(variance) + y**2 / variance)
+    return np.log(mass @ np.exp(eta * gain) @ mass)
+
+
+def check_score(weighted):
+    """Fisher's identity: the mean score under the sweep's weights is the gradient of log Z; five standard errors."""
+    system, eta, count = Drive(), 0.3, 200_000
+    config = dataclasses.replace(SMALL, horizon=1, trajectories=count, eta=eta, belief="exact", policy=BARE)
+    climber = ScoreClimbing(system, config.resolve(system))
+    policy = climber.untrained(jax.random.key(0))
+    policy = eqx.tree_at(lambda p: (p.head[0].bias, p.log_std), policy, (jnp.array([-1.2]), jnp.array([-0.5])))
+    sweep = climber.sweep(jax.random.key(1), policy, None)
+    slopes = jax.vmap(lambda x, u: jax.grad(lambda p: p.log_likelihood(x, u))(policy))(sweep.states, sweep.designs)
+    weights = np.exp(sweep.log_weights) if weighted else np.full(count, 1 / count)
+    h = 1e-4
+    for estimate, slope in (
+        (slopes.head[0].bias[:, 0], (log_marginal(-1.2 + h, -0.5, eta) - log_marginal(-1.2 - h, -0.5, eta)) / (2 * h)),
+        (slopes.log_std[:, 0], (log_marginal(-1.2, -0.5 + h, eta) - log_marginal(-1.2, -0.5 - h, eta)) / (2 * h)),
+    ):
+        estimate = np.asarray(estimate, float)
+        score = weights @ estimate
+        error = np.sqrt(np.sum(weights**2 * (estimate - score) ** 2))
+        assert abs(slope) > 10 * error, "too small to tell from 0"
+        assert abs(score - slope) < 5 * error, f"score={score}, {slope=}"
+
+
+def test_weighted_score_is_the_gradient_of_the_log_marginal_likelihood():
+    check_score(weighted=True)
+
+
+def test_mutant_score_without_weights_is_caught():
+    with pytest.raises(AssertionError, match="score="):
+        check_score(weighted=False)
+
+
+# A problem with a known optimum.
+
+
+PENALTY, ETA = 0.04, 0.5
+
+
+def best_design():
+    """Return the design that maximises log E[exp(η (gain − penalty u²))] for one experiment, by quadrature."""
+    s = np.linspace(-3, 3, 2001)
+    u = 2.0 + 2.0 * np.tanh(s)
+    values = np.array([log_marginal(each, -30.0, ETA) for each in s]) - ETA * PENALTY * u**2
+    return u[np.argmax(values)]
+
+
+def learned_design(**changes):
+    config = nb.TrainConfig(
+        iterations=60, horizon=1, trajectories=512, batch=128, eta=ETA, belief="exact", policy=BARE,
+        action_penalty=PENALTY, learning_rate=0.05, schedule="linear", optimiser="adam",
+    )  # fmt: skip
+    run = nb.train(jax.random.key(0), Drive(), dataclasses.replace(config, **changes))
+    mean = run.policy.mean()
+    return float(mean.step(jax.random.key(0), mean.init(), jnp.zeros(1), jnp.zeros(1))[1][0])
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+def test_training_reaches_a_known_optimum(conditional):
+    """The untrained policy's mean is 2; the optimum lies elsewhere inside the box."""
+    best = best_design()
+    assert abs(best - 2.0) > 0.5
+    assert abs(learned_design(conditional=conditional) - best) < 0.15
+
+
+def test_mutant_climbing_downhill_misses_it(monkeypatch):
+    monkeypatch.setattr(score_climbing, "objective", lambda *given: -objective(*given))
+    assert abs(learned_design(iterations=20, trajectories=511) - best_design()) > 0.5  # a size not compiled before
+
+
+# The loop.
+
+
+def weights(run):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(run.state)]
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+VARIANTS = {
+    "particles": (Leak, {}),
+    "exact": (LinearLeak, {"belief": "exact"}),
+    "plain": (Leak, {"conditional": False}),
+    "lstm, two sweeps": (Leak, {"sweeps": 2, "policy": dataclasses.replace(TINY, cell="lstm", sees_previous=True)}),
+    "clipped, cosine": (Leak, {"clip": 0.5, "schedule": "cosine", "optimiser": "adamw"}),
+}
+
+
+class StopHereError(Exception):
+    """A power cut."""
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_resumed_run_is_the_run_never_stopped(variant, tmp_path):
+    kind, changes = VARIANTS[variant]
+    system, config = kind(), dataclasses.replace(SMALL, **changes)
+    whole = nb.train(jax.random.key(3), system, config)
+
+    def stop(run):
+        if run.iteration == 3:
+            raise StopHereError
+
+    with pytest.raises(StopHereError):
+        nb.train(jax.random.key(3), system, config, out=tmp_path, progress=stop)
+    assert nb.load_run(tmp_path, system).iteration == 3
+    resumed = nb.train(jax.random.key(3), system, config, out=tmp_path, resume=True)
+    assert same(whole, resumed)
+    loaded = nb.load_run(tmp_path, system)
+    assert same(whole, loaded)
+    numbers = lambda run: [{k: v for k, v in row.items() if "seconds" not in k} for row in run.metrics]  # noqa: E731
+    assert numbers(whole) == numbers(loaded) == numbers(resumed)
+
+
+def test_a_run_can_be_made_longer(tmp_path):
+    whole = nb.train(jax.random.key(0), Leak(), SMALL)
+    nb.train(jax.random.key(0), Leak(), dataclasses.replace(SMALL, iterations=2), out=tmp_path)
+    assert same(whole, nb.train(jax.random.key(0), Leak(), SMALL, out=tmp_path, resume=True))
+
+
+def test_keys_matter():
+    one, other = (nb.train(jax.random.key(k), Leak(), dataclasses.replace(SMALL, iterations=1)) for k in (0, 1))
+    assert not same(one, other)
+
+
+def test_metrics_have_what_the_run_is_judged_by():
+    run = nb.train(jax.random.key(0), Leak(), SMALL)
+    assert [row["iteration"] for row in run.metrics] == list(range(6))
+    for row in run.metrics[1:]:
+        assert 0 < row["ess"] <= 12
+        assert 0 <= row["resampled"] <= 3
+        assert row["refreshed"] == 0 or 0 < row["acceptance"] <= 1
+        parts = row["seconds_sweep"] + row["seconds_gradient"] + row["seconds_evaluation"]
+        np.testing.assert_allclose(parts, row["seconds"])
+    expected = 0.5 * np.log(2 * np.pi * np.e) + float(run.policy.log_std[0])
+    np.testing.assert_allclose(run.metrics[-1]["entropy"], expected, rtol=1e-6)
+    best = max(run.metrics, key=lambda row: row["eig"])
+    assert float(run.state.best_eig) == best["eig"]
+
+
+def test_evaluation_is_that_of_the_mean_policy():
+    run = nb.train(jax.random.key(0), LinearLeak(), dataclasses.replace(SMALL, belief="exact", trajectories=400))
+    row = run.metrics[-1]
+    again = nb.eig(jax.random.key(9), LinearLeak(), run.policy.mean(), horizon=3, trajectories=4000, belief="exact")
+    assert abs(row["eig"] - again.mean) < 4 * np.hypot(row["eig_error"], again.standard_error)
+
+
+def test_conditional_sweeps_keep_the_reference(monkeypatch):
+    """Each sweep is given the reference that the sweep before it drew."""
+    given, drawn = [], []
+    original = score_climbing.compiled_sweep
+
+    def spy(*arguments):
+        result = original(*arguments)
+        if arguments[-1]:  # keeps beliefs, so no evaluation
+            given.append(arguments[-2])
+            drawn.append(result[0].reference)
+        return result
+
+    monkeypatch.setattr(score_climbing, "compiled_sweep", spy)
+    run = nb.train(jax.random.key(0), Leak(), dataclasses.replace(SMALL, sweeps=2))
+    assert given[0] is None
+    assert given[1:] == drawn[:-1]
+    assert len(given) == 1 + 2 * 5
+    assert run.state.reference is drawn[-1]
+
+
+def test_batches_cover_all_draws_once():
+    """With rows of one trajectory each, plain SGD of rate 1 moves by the mean gradients of the batches, 8 and 4."""
+    system = Leak()
+    config = dataclasses.replace(SMALL, optimiser="sgd", learning_rate=1e-3, policy=BARE).resolve(system)
+    climber = ScoreClimbing(system, config)
+    policy = climber.untrained(jax.random.key(0))
+    sweep = climber.sweep(jax.random.key(1), policy, None)
+    key = jax.random.key(2)
+    moved, _, _ = score_climbing.climb(
+        key, policy, transformation(config).init(eqx.filter(policy, eqx.is_array)), sweep, config
+    )
+    drawn = jax.random.categorical(key, sweep.log_weights, shape=(12,))
+    expected = policy
+    for rows in (drawn[:8], drawn[8:]):
+        slope = jax.grad(objective)(expected, sweep.states[rows], sweep.designs[rows], jnp.ones(len(rows)))
+        expected = jax.tree.map(lambda w, g: w + 1e-3 * g, expected, slope)
+    np.testing.assert_allclose(moved.head[0].bias, expected.head[0].bias, rtol=1e-5)
+    np.testing.assert_allclose(moved.log_std, expected.log_std, rtol=1e-5)
+    assert not np.allclose(moved.log_std, policy.log_std, rtol=1e-5)
+
+
+def test_a_run_compiles_once(monkeypatch):
+    """After the first iteration nothing is compiled again, nor for another seed."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    counts = []
+    config = dataclasses.replace(SMALL, horizon=2)  # not compiled before
+    first = nb.train(jax.random.key(0), Leak(), config, progress=lambda run: counts.append(len(compiled)))
+    assert first.finished
+    assert counts[1] > 0
+    assert len(set(counts[1:])) == 1, f"compilations by iteration: {counts}"
+    nb.train(jax.random.key(1), Leak(), config, progress=lambda run: counts.append(len(compiled)))
+    assert len(set(counts[1:])) == 1, f"compilations by iteration, second seed: {counts}"
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "rmsprop", "sgd"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+def test_optimisers_and_schedules(optimiser, schedule):
+    """The last of all steps of a falling schedule is nearly 0, and clipping bounds the first."""
+    config = dataclasses.replace(SMALL, optimiser=optimiser, schedule=schedule, learning_rate=0.1, clip=1.0)
+    steps = transformation(config.resolve(Leak()))
+    weights = jnp.ones(3)
+    state = steps.init(weights)
+    moves = []
+    for _ in range(5 * 2):
+        change, state = steps.update(jnp.full(3, 1e3), state, weights)
+        moves.append(float(jnp.abs(change).max()))
+    if optimiser == "sgd":
+        np.testing.assert_allclose(moves[0], 0.1 / np.sqrt(3), rtol=1e-5)
+    assert (moves[-1] < 0.15 * moves[0]) == (schedule != "constant") or optimiser == "rmsprop"
