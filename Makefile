@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -10,8 +10,10 @@ BIN := .venv/bin
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
 
-demo: .venv/ready  ## information gain of random and PRBS designs on the nonlinear pendulum
-	$(BIN)/nestbed compare nonlinear_pendulum --out results/demo
+demo: .venv/ready  ## learn a policy for the nonlinear pendulum and compare it with random and PRBS designs
+	rm -rf results/demo
+	$(BIN)/nestbed train nonlinear_pendulum --out results/demo/trained
+	$(BIN)/nestbed compare nonlinear_pendulum results/demo/trained --out results/demo
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -28,9 +30,13 @@ bench: .venv/ready  ## every ratio of benchmarks/, one run each, and the compari
 	$(BIN)/python benchmarks/published.py
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/against_particles.py
+	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+
+paper: .venv/ready  ## train five seeds of everything the paper trained; figures and table in docs/training
+	$(BIN)/python benchmarks/paper_training.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

@@ -5,17 +5,18 @@ import numpy as np
 import pytest
 
 import nestbed as nb
+from nestbed import figures
 from nestbed.evaluation import comparison
-from toys import Leak, LinearLeak
+from toys import LinearLeak
 
 KEY = jax.random.key(0)
 LINEAR = nb.systems.load("linear_pendulum")
-SMALL = {"horizon": 3, "particles": 16}
+SMALL = {"horizon": 3, "belief": "exact"}
 
 
 @pytest.mark.parametrize("count", [1, 7, 9, 16, 20])
 def test_every_trajectory_counts_once(count):
-    estimate = nb.eig(KEY, Leak(), nb.policies.Random(Leak()), trajectories=count, **SMALL)
+    estimate = nb.eig(KEY, LinearLeak(), nb.policies.Random(LinearLeak()), trajectories=count, **SMALL)
     assert estimate.gains.shape == (count,)
     assert estimate.steps.shape == (count, 3)
     assert len(np.unique(estimate.gains)) == count
@@ -27,7 +28,7 @@ def test_every_trajectory_counts_once(count):
 def test_estimates_do_not_depend_on_the_number_of_cores(monkeypatch):
     from nestbed.evaluation import eig as module
 
-    go = lambda: nb.eig(KEY, Leak(), nb.policies.Random(Leak()), trajectories=40, **SMALL).gains  # noqa: E731
+    go = lambda: nb.eig(KEY, LinearLeak(), nb.policies.Random(LinearLeak()), trajectories=40, **SMALL).gains  # noqa: E731
     first = go()
     monkeypatch.setattr(module, "cores", lambda: 1)
     np.testing.assert_array_equal(first, go())
@@ -54,7 +55,7 @@ def test_a_single_record_gives_results_without_a_leading_axis():
 
 
 def test_comparison_scores_seeds(tmp_path):
-    system = Leak()
+    system = LinearLeak()
     policies = {"random": nb.policies.Random(system), "prbs": nb.policies.PRBS(system)}
     told = []
     scores = nb.compare(
@@ -65,7 +66,7 @@ def test_comparison_scores_seeds(tmp_path):
     means = scores[0].steps.sum(1).reshape(5, 8).mean(1)
     assert scores[0].sd == pytest.approx(means.std(ddof=1))
     comparison.save_table(scores, tmp_path / "table.csv")
-    comparison.save_figure(scores, system, tmp_path / "figure.png")
+    figures.information_gain(scores, system, tmp_path / "figure.png")
     assert (tmp_path / "table.csv").read_text().startswith("policy,eig_mean_nats")
     assert (tmp_path / "figure.png").read_bytes()[1:4] == b"PNG"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from toys import Leak
+from toys import LinearLeak
 
 LINK = nb.systems.load("double_link")
 KEYS = jax.random.split(jax.random.key(0), 4000)
@@ -53,8 +53,8 @@ class Plain:
 
 @pytest.mark.parametrize("kind", [float, np.float64, np.asarray, jnp.asarray])
 def test_a_plain_object_is_a_policy_and_changing_it_is_never_missed(kind):
-    system, policy = Leak(), Plain(kind(0.25))
-    settings = {"horizon": 3, "trajectories": 4, "particles": 8}
+    system, policy = LinearLeak(), Plain(kind(0.25))
+    settings = {"horizon": 3, "trajectories": 4, "belief": "exact"}
     before = nb.sweep(jax.random.key(0), system, policy, **settings).designs
     policy.level = kind(0.75)
     after = nb.sweep(jax.random.key(0), system, policy, **settings).designs
@@ -75,8 +75,8 @@ def test_changes_inside_attributes_and_classes_are_not_missed():
         def step(self, key, carry, x, u_previous):
             return carry + 1, jnp.full(1, self.inner.level * self.shared)
 
-    policy, settings = Nested(), {"horizon": 2, "trajectories": 2, "particles": 8}
-    go = lambda: float(nb.sweep(jax.random.key(0), Leak(), policy, **settings).designs[0, 0, 0])  # noqa: E731
+    policy, settings = Nested(), {"horizon": 2, "trajectories": 2, "belief": "exact"}
+    go = lambda: float(nb.sweep(jax.random.key(0), LinearLeak(), policy, **settings).designs[0, 0, 0])  # noqa: E731
     assert go() == 0.125
     policy.inner.level = 0.5
     assert go() == 0.25
@@ -89,5 +89,5 @@ def test_networks_may_be_of_single_precision():
         def step(self, key, carry, x, u_previous):
             return carry + 1, jnp.float32(self.level) * jnp.ones(1, jnp.float32)
 
-    result = nb.sweep(jax.random.key(0), Leak(), Single(0.5), horizon=3, trajectories=4, particles=8)
+    result = nb.sweep(jax.random.key(0), LinearLeak(), Single(0.5), horizon=3, trajectories=4, belief="exact")
     assert result.designs.dtype == jnp.float64

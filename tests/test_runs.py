@@ -27,7 +27,7 @@ from toys import TRAINING, Leak, LinearLeak
 HERE = Path(__file__).parent
 TANK = f"{HERE / 'tank.py'}:Tank"
 SMALL = dataclasses.replace(TRAINING, iterations=2)
-FLAGS = ["--set", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
+FLAGS = ["--set", "belief=exact", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
 
 
 def nestbed(*arguments, **options):
@@ -39,7 +39,7 @@ def nestbed(*arguments, **options):
 def trained(tmp_path_factory):
     """A finished run of the leak, to be copied before it is changed."""
     place = tmp_path_factory.mktemp("run") / "leak"
-    nb.train(jax.random.key(0), Leak(), SMALL, out=place)
+    nb.train(jax.random.key(0), LinearLeak(), SMALL, out=place)
     return place
 
 
@@ -49,7 +49,7 @@ def folder(trained, tmp_path):
 
 
 def resume(folder, system=None, config=SMALL, key=0):
-    return nb.train(jax.random.key(key), system or Leak(), config, out=folder, resume=True)
+    return nb.train(jax.random.key(key), system or LinearLeak(), config, out=folder, resume=True)
 
 
 # What a folder holds.
@@ -61,7 +61,7 @@ def test_a_folder_holds_plain_data(folder):
     assert (folder / "curve.png").stat().st_size > 10_000
     about = json.loads((folder / "run.json").read_text())
     assert about["versions"]["jax"] == jax.__version__
-    assert about["system"]["settings"]["prior"] == {"rate": "LogNormal(loc=0.0, scale=0.7)"}
+    assert about["system"]["settings"]["prior"] == {"rate": "Normal(loc=1.0, scale=0.7)"}
     for name in ("checkpoint.npz", "policy_best.npz"):
         with np.load(folder / name, allow_pickle=False) as arrays:
             assert all(arrays[key].dtype != object for key in arrays)
@@ -70,12 +70,12 @@ def test_a_folder_holds_plain_data(folder):
 
 
 def test_saved_by_hand_is_the_same_run(tmp_path):
-    run = nb.train(jax.random.key(0), Leak(), SMALL)
+    run = nb.train(jax.random.key(0), LinearLeak(), SMALL)
     run.save(tmp_path / "run")
-    loaded = nb.load_run(tmp_path / "run", Leak())
+    loaded = nb.load_run(tmp_path / "run", LinearLeak())
     assert loaded.metrics == run.metrics
     assert loaded.config == run.config
-    policy = nb.load_policy(tmp_path / "run" / "policy_last.npz", Leak())
+    policy = nb.load_policy(tmp_path / "run" / "policy_last.npz", LinearLeak())
     for one, other in zip(jax.tree.leaves(run.policy), jax.tree.leaves(policy), strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(nb.NestbedError, match="holds a run already"):
@@ -83,12 +83,12 @@ def test_saved_by_hand_is_the_same_run(tmp_path):
 
 
 def test_the_saved_configuration_can_be_used_again(folder):
-    assert TrainConfig().updated(read(folder / "config.toml")) == SMALL.resolve(Leak())
+    assert TrainConfig().updated(read(folder / "config.toml")) == SMALL.resolve(LinearLeak())
 
 
 def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
     system = nb.systems.load("linear_pendulum")
-    config = dataclasses.replace(SMALL, iterations=1, belief="exact")
+    config = dataclasses.replace(SMALL, iterations=1)
     nb.train(jax.random.key(0), system, config, out=tmp_path)
     assert nb.load_run(tmp_path).system is system
     assert nb.load_run(tmp_path).published() is None  # other settings than the paper's
@@ -102,16 +102,19 @@ def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
 def test_a_folder_with_a_run_is_not_overwritten(folder):
     before = (folder / "checkpoint.npz").read_bytes()
     with pytest.raises(nb.NestbedError, match="holds a run already; continue it with --resume"):
-        nb.train(jax.random.key(0), Leak(), SMALL, out=folder)
+        nb.train(jax.random.key(0), LinearLeak(), SMALL, out=folder)
     assert (folder / "checkpoint.npz").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"system": nb.systems.load("cart_pole")}, "was trained on Leak, but the system is cart_pole"),
-        ({"system": LinearLeak()}, "was trained on Leak, but the system is LinearLeak"),
-        ({"system": Leak(step=0.25)}, r"trained on Leak with step = 0.5, but the system has 0.25"),
+        (
+            {"system": nb.systems.load("linear_pendulum")},
+            "was trained on LinearLeak, but the system is linear_pendulum",
+        ),
+        ({"system": Leak()}, "was trained on LinearLeak, but the system is Leak"),
+        ({"system": LinearLeak(step=0.25)}, r"trained on LinearLeak with step = 0.5, but the system has 0.25"),
         ({"config": dataclasses.replace(SMALL, eta=0.2)}, "has eta = 0.4, but 0.2 was asked for"),
         ({"config": dataclasses.replace(SMALL, iterations=1)}, "has iterations = 2, but 1 was asked for"),
         ({"key": 1}, "has another seed or key"),
@@ -125,11 +128,14 @@ def test_another_run_is_not_resumed(folder, change, told):
 
 
 def test_changed_equations_are_noticed(folder):
-    class Changed(Leak):
+    class Changed(LinearLeak):
         def drift(self, x, u, theta):
             return -theta.rate * x.level**3 + u.flow
 
-    Changed.__name__ = "Leak"
+        def features(self, x, u):
+            return ((-(x.level**3),),)
+
+    Changed.__name__ = "LinearLeak"
     with pytest.warns(UserWarning, match="whose equations have changed"):
         nb.load_run(folder, Changed())
 
@@ -139,21 +145,31 @@ def cut(file):
 
 
 def test_a_checkpoint_cut_in_half_costs_one_iteration(folder):
-    whole = nb.load_run(folder, Leak())
+    whole = nb.load_run(folder, LinearLeak())
     cut(folder / "checkpoint.npz")
     with pytest.warns(UserWarning, match=r"checkpoint.npz is damaged, so the checkpoint before it is used"):
         again = resume(folder)
     for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert nb.load_run(folder, Leak()).iteration == 2
+    assert nb.load_run(folder, LinearLeak()).iteration == 2
+
+
+def test_policies_left_behind_by_a_kill_are_caught_up(folder):
+    """Killed after the last checkpoint and before its policies were written."""
+    before = (folder / "policy_last.npz").read_bytes()
+    (folder / "policy_last.npz").write_bytes(b"old")
+    (folder / "policy_best.npz").unlink()
+    resume(folder)
+    assert (folder / "policy_last.npz").read_bytes() == before
+    nb.load_policy(folder / "policy_best.npz", LinearLeak())
 
 
 def test_two_damaged_checkpoints_are_explained(folder):
     cut(folder / "checkpoint.npz")
     (folder / "checkpoint_before.npz").write_bytes(b"")
     with pytest.raises(nb.NestbedError, match=r"no checkpoint in .* can be read"):
-        nb.load_run(folder, Leak())
-    nb.load_policy(folder / "policy_last.npz", Leak())
+        nb.load_run(folder, LinearLeak())
+    nb.load_policy(folder / "policy_last.npz", LinearLeak())
 
 
 def test_a_checkpoint_of_other_sizes_is_refused(folder):
@@ -163,7 +179,7 @@ def test_a_checkpoint_of_other_sizes_is_refused(folder):
         changed["policy/log_std"] = np.zeros(2, np.float32)
         (folder / name).write_bytes(storage.npz(changed))
     with pytest.raises(nb.NestbedError, match=r"no checkpoint in .* can be read"):
-        nb.load_run(folder, Leak())
+        nb.load_run(folder, LinearLeak())
 
 
 def test_code_in_a_checkpoint_is_never_run(folder):
@@ -175,17 +191,17 @@ def test_code_in_a_checkpoint_is_never_run(folder):
         with (folder / name).open("wb") as stream:
             np.savez(stream, **changed)
     with pytest.raises(nb.NestbedError, match="can be read"):
-        nb.load_run(folder, Leak())
+        nb.load_run(folder, LinearLeak())
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.toml", "metrics.jsonl"])
 def test_missing_and_torn_files_are_explained(folder, name):
     (folder / name).write_bytes(b"{")
     with pytest.raises(nb.NestbedError, match=r"damaged|not TOML|stopped before its first iteration"):
-        nb.load_run(folder, Leak())
+        nb.load_run(folder, LinearLeak())
     (folder / name).unlink()
     with pytest.raises(nb.NestbedError, match=r"no run in|cannot read the configuration|has no metrics.jsonl"):
-        nb.load_run(folder, Leak())
+        nb.load_run(folder, LinearLeak())
 
 
 def test_a_torn_line_of_metrics_is_done_again(folder):
@@ -210,12 +226,12 @@ def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, mon
     monkeypatch.setattr(Path, "touch", refuse)
     monkeypatch.setattr("nestbed.training.train._first", lambda *_: pytest.fail("computed in vain"))
     with pytest.raises(nb.NestbedError, match=r"cannot write to the folder .*: Read-only file system"):
-        nb.train(jax.random.key(0), Leak(), SMALL, out=tmp_path / "run")
+        nb.train(jax.random.key(0), LinearLeak(), SMALL, out=tmp_path / "run")
 
 
 def test_a_full_disk_loses_nothing(folder):
     """A real limit on file sizes: the new checkpoint does not fit, the old one stays whole."""
-    whole = nb.train(jax.random.key(0), Leak(), dataclasses.replace(SMALL, iterations=4))
+    whole = nb.train(jax.random.key(0), LinearLeak(), dataclasses.replace(SMALL, iterations=4))
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (folder / "checkpoint.npz").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, old[1]))
@@ -224,7 +240,7 @@ def test_a_full_disk_loses_nothing(folder):
             resume(folder, config=dataclasses.replace(SMALL, iterations=4))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert nb.load_run(folder, Leak()).iteration == 2
+    assert nb.load_run(folder, LinearLeak()).iteration == 2
     assert not list(folder.glob("*.part"))
     again = resume(folder, config=dataclasses.replace(SMALL, iterations=4))
     for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
@@ -241,8 +257,8 @@ def test_divergence_keeps_the_last_good_policy(tmp_path):
     with pytest.raises(
         DivergedError, match=r"training diverged in iteration \d+: .*smaller learning_rate \(now 1e\+30\)"
     ) as caught:
-        nb.train(jax.random.key(0), Leak(), config, out=tmp_path)
-    kept = nb.load_run(tmp_path, Leak())
+        nb.train(jax.random.key(0), LinearLeak(), config, out=tmp_path)
+    kept = nb.load_run(tmp_path, LinearLeak())
     assert kept.iteration == caught.value.run.iteration < 50
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(kept.policy))
 
@@ -252,7 +268,7 @@ def test_divergence_keeps_the_last_good_policy(tmp_path):
 
 def test_assignments():
     pairs = ["eta=0.5", "policy.cell=lstm", "policy.head=[8, 4]", "conditional=false", 'belief="exact"', "sweeps = 2"]
-    config = TrainConfig().updated(assignments(pairs)).resolve(Leak())
+    config = TrainConfig().updated(assignments(pairs)).resolve(LinearLeak())
     assert (config.eta, config.belief, config.sweeps, config.conditional) == (0.5, "exact", 2, False)
     assert (config.policy.cell, config.policy.head) == ("lstm", (8, 4))
 
@@ -277,16 +293,16 @@ def test_assignments():
 )
 def test_mistakes_in_a_configuration(pairs, told):
     with pytest.raises(nb.NestbedError, match=told):
-        TrainConfig().updated(assignments(pairs)).resolve(Leak())
+        TrainConfig().updated(assignments(pairs)).resolve(LinearLeak())
 
 
 def test_mistakes_in_a_call():
     with pytest.raises(nb.NestbedError, match="the configuration is a dict; give an"):
-        nb.train(jax.random.key(0), Leak(), {"eta": 1.0})
+        nb.train(jax.random.key(0), LinearLeak(), {"eta": 1.0})
     with pytest.raises(nb.NestbedError, match="nothing to resume without a folder"):
-        nb.train(jax.random.key(0), Leak(), SMALL, resume=True)
-    with pytest.raises(nb.NestbedError, match="give an instance of it, Leak"):
-        nb.train(jax.random.key(0), Leak, SMALL)
+        nb.train(jax.random.key(0), LinearLeak(), SMALL, resume=True)
+    with pytest.raises(nb.NestbedError, match="give an instance of it, LinearLeak"):
+        nb.train(jax.random.key(0), LinearLeak, SMALL)
 
 
 # The command line.

@@ -75,9 +75,9 @@ def test_command_line(tmp_path):
         (["compare", "cartpole"], "did you mean 'cart_pole'"),
         (["compare", "cart_pole", "--baselines", "randm"], "did you mean 'random'"),
         (["compare", "cart_pole", "--particles", "0"], "particles is 0"),
-        (["compare", "cart_pole", "--baselines"], "baselines is 0"),
+        (["compare", "cart_pole", "--baselines"], "there is nothing to compare"),
         (["compare", "cart_pole", "--seed", "99999999999999999999"], "whole number from 0 to"),
-        (["compare", "cart_pole", "--out", "/proc/none"], "choose another --out"),
+        (["compare", "cart_pole", "--out", "/proc/none"], "cannot write to the folder /proc/none"),
     ],
 )
 def test_command_line_mistakes(arguments, told):
@@ -88,14 +88,13 @@ def test_command_line_mistakes(arguments, told):
 
 
 def test_a_full_disk_is_told_after_the_table(monkeypatch, tmp_path, capsys):
-    from nestbed import cli
+    from nestbed import cli, figures
     from nestbed.errors import NestbedError
-    from nestbed.evaluation import comparison
 
     def full(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(comparison, "save_figure", full)
+    monkeypatch.setattr(figures, "information_gain", full)
     sizes = {"seeds": 2, "trajectories": 2, "particles": 16, "horizon": 2}
     with pytest.raises(NestbedError, match=r"could not save to .*No space left on device.*choose another --out"):
         cli.compare("linear_pendulum", out=tmp_path, **sizes)

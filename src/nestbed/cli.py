@@ -216,7 +216,8 @@ def compare(
     _check_seeds(seed, 1)
     model = load(system)
     policies = {**_trained(runs or [], model), **{name: _baseline(name, model) for name in baselines}}
-    at_least_one(policies=len(policies))
+    if not policies:
+        raise NestbedError("there is nothing to compare; name a run's folder or --baselines, such as random.")
     folder = None if out is None else storage.writable(out)
     with terminal.Comparison(policies, seeds * trajectories) as advance:
         scores = comparison.compare(

@@ -104,7 +104,7 @@ class Run(Log):
             raise NestbedError(f"the folder {place} holds a run already; choose another.")
         rewind(self, place)
         with storage.saving(place):
-            _checkpoint(self, place)
+            _write_checkpoint(self, place)
             figure(self, place)
         return place
 
@@ -199,14 +199,16 @@ def record(run: Run, folder: Path) -> None:
             stream.write(_line(run.metrics[-1]))
             stream.flush()
             os.fsync(stream.fileno())
-        _checkpoint(run, folder)
+        _write_checkpoint(run, folder)
+        _write_policies(run, folder)
 
 
 def rewind(run: Run, folder: Path) -> None:
-    """Make the folder's settings and metrics those of this run, without any line after its checkpoint."""
+    """Make all files but the checkpoint those of this run, without any line of metrics after it."""
     with storage.saving(folder):
         _write_fixed(folder, run.config, run.about)
         storage.write(folder / METRICS, "".join(_line(row) for row in run.metrics).encode())
+        _write_policies(run, folder)
 
 
 def _write_fixed(folder: Path, config: TrainConfig, about: dict[str, Any]) -> None:
@@ -280,14 +282,16 @@ def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None)
     return system
 
 
-def _checkpoint(run: Run, folder: Path) -> None:
-    about = {"system": run.about["system"], "policy": run.config.plain()["policy"]}
-    last, best = ({"about": np.array(json.dumps(about)), **storage.pack(p)} for p in (run.policy, run.best))
+def _write_checkpoint(run: Run, folder: Path) -> None:
     if (folder / CHECKPOINT).exists():
         os.replace(folder / CHECKPOINT, folder / BEFORE)
     storage.write(folder / CHECKPOINT, storage.npz(storage.pack(run.state)))
-    storage.write(folder / "policy_last.npz", storage.npz(last))
-    storage.write(folder / "policy_best.npz", storage.npz(best))
+
+
+def _write_policies(run: Run, folder: Path) -> None:
+    about = np.array(json.dumps({"system": run.about["system"], "policy": run.config.plain()["policy"]}))
+    for name, policy in (("policy_last.npz", run.policy), ("policy_best.npz", run.best)):
+        storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
 
 def _read_checkpoint(folder: Path, template: State) -> State:

@@ -169,7 +169,7 @@ class Training:
         if self.quiet:
             return
         row, total = run.metrics[-1], run.config.iterations
-        told = f"EIG {row['eig']:.3f} ± {row['eig_error']:.3f} nats"
+        told = f"EIG {row['eig']:.3f} ± {_or_dash(row['eig_error'], 3)} nats"
         steady = [r["seconds"] for r in run.metrics[2:]][-10:]  # the first iterations compile
         rate = f"{len(steady) / sum(steady):.2f} iterations/s" if steady else ""
         if self.live is not None:
