@@ -52,13 +52,13 @@ def test_command_line(tmp_path):
     told = nestbed(
         *[
             "compare",
-            "nonlinear_pendulum",
+            "linear_pendulum",
             "--seeds",
             "2",
             "--trajectories",
             "2",
-            "--particles",
-            "32",
+            "--belief",
+            "exact",
             "--horizon",
             "3",
         ],
@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_after_the_table(monkeypatch, tmp_path, capsys):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(figures, "information_gain", full)
-    sizes = {"seeds": 2, "trajectories": 2, "particles": 16, "horizon": 2}
+    sizes = {"seeds": 2, "trajectories": 2, "belief": "exact", "horizon": 3}
     with pytest.raises(NestbedError, match=r"could not save to .*No space left on device.*choose another --out"):
         cli.compare("linear_pendulum", out=tmp_path, **sizes)
     assert "prbs" in capsys.readouterr().out

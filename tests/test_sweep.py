@@ -135,8 +135,20 @@ def check_invariance(belief, eta, sweeper=run):
 CASES = {"exact": (Gaussian(LINEAR), ETA), "ibis": (IBIS(LEAK, 8, 1), 1.0), "prior": (Gaussian(LINEAR), 0.0)}
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("threshold", [module.THRESHOLD, ALWAYS])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("case", "threshold"),
+    [
+        ("exact", module.THRESHOLD),
+        ("exact", ALWAYS),
+        ("ibis", module.THRESHOLD),
+        ("prior", module.THRESHOLD),
+        pytest.param("ibis", ALWAYS, marks=SLOW),
+        pytest.param("prior", ALWAYS, marks=SLOW),
+    ],
+)
 def test_conditional_sweeps_leave_the_target_invariant(case, threshold, monkeypatch):
     monkeypatch.setattr(module, "THRESHOLD", threshold)
     check_invariance(*CASES[case])

@@ -55,7 +55,7 @@ def _configure_jax() -> None:
     wanted = {
         "jax_enable_x64": "true",
         "jax_compilation_cache_dir": str(cache),
-        "jax_persistent_cache_min_compile_time_secs": "0.3",
+        "jax_persistent_cache_min_compile_time_secs": "0",
     }
     for name, value in wanted.items():
         variable = name.upper()

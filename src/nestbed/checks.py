@@ -5,10 +5,12 @@ import keyword
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from nestbed.box import Box
@@ -105,35 +107,59 @@ def traceable(what: str) -> Iterator[None]:
         ) from None
 
 
-def linearity(system: "BaseSystem", features: Any) -> None:
+@lru_cache(maxsize=64)
+def linearity(system: "BaseSystem") -> None:
     """Check on prior draws that `features` reproduces the drift and that the noise knows no parameter."""
-    keys = jax.random.split(jax.random.key(0), 4)
-    theta = system.parameters.constrain(system.parameters.sample(keys[0], (64,)))
-    x = tuple(jax.random.normal(keys[1], (len(system.state), 64)))
-    low, high = jnp.asarray(system.designs.low)[:, None], jnp.asarray(system.designs.high)[:, None]
-    u = tuple(jax.random.uniform(keys[2], (len(system.designs.names), 64), minval=low, maxval=high))
-    zero = tuple(jnp.zeros(64) for _ in theta)
+
+    def features(x: Any, u: Any) -> Any:
+        return system.features(system.State(*x), system.Design(*u))  # type: ignore[attr-defined]
+
+    draw = np.random.default_rng(0)
+    x = tuple(draw.standard_normal((len(system.state), 64)))
+    limits = zip(system.designs.low, system.designs.high, strict=True)
+    u = tuple(draw.uniform(low, high, 64) for low, high in limits)
     rows = features(x, u)
-    for name, full, offset, row in zip(
-        system.state, system.rates(x, u, theta), system.rates(x, u, zero), rows, strict=True
-    ):
-        if len(row) != len(theta):
+    for name, row in zip(system.state, rows, strict=True):
+        if len(row) != len(system.prior):
             raise NestbedError(
                 f"{system.name}.features gives {len(row)} coefficients for the state {name!r}, but there are "
-                f"{len(theta)} parameters: {system.parameter_names}."
+                f"{len(system.prior)} parameters: {system.parameter_names}."
             )
-        rebuilt = offset + sum(h * value for h, value in zip(row, theta, strict=True))
-        if not jnp.allclose(rebuilt, full, rtol=1e-9, atol=1e-9):
+    for name, full, rebuilt in zip(system.state, *_linear(system, features, x, u), strict=True):
+        if not np.allclose(rebuilt, full, rtol=1e-9, atol=1e-9):
             raise NestbedError(
                 f"{system.name}.features does not reproduce the drift of {name!r}: drift(x, u, θ) must equal "
                 "drift(x, u, 0) + features · θ; correct one of the two, or use belief='ibis'."
             )
-    others = tuple(jnp.roll(value, 1) for value in theta)
-    pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
-    if any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs):
+    if not _noise_knows_no_parameter(system, x, u):
         raise NestbedError(
             f"the noise of {system.name} depends on its parameters, so its belief has no exact form; use belief='ibis'."
         )
+
+
+def _linear(system: "BaseSystem", features: Any, x: Any, u: Any) -> Any:
+    """Return the drift as it is, and as its features make it, both in one compiled program."""
+
+    @jax.jit
+    def both(x: Any, u: Any) -> Any:
+        theta = system.parameters.constrain(system.parameters.sample(jax.random.key(0), (64,)))
+        zero = tuple(jnp.zeros(64) for _ in theta)
+        rebuilt = tuple(
+            offset + sum(h * value for h, value in zip(row, theta, strict=True))
+            for offset, row in zip(system.rates(x, u, zero), features(x, u), strict=True)
+        )
+        return system.rates(x, u, theta), rebuilt
+
+    return both(x, u)
+
+
+def _noise_knows_no_parameter(system: "BaseSystem", x: Any, u: Any) -> bool:
+    if system.constant_noise:
+        return True
+    theta = system.parameters.constrain(system.parameters.sample(jax.random.key(0), (64,)))
+    others = tuple(jnp.roll(value, 1) for value in theta)
+    pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
+    return not any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs)
 
 
 def _constant_diffusion(system: "BaseSystem") -> None:

@@ -168,6 +168,7 @@ def compare(
     trajectories: int = 16,
     particles: int = 1024,
     moves: int = 3,
+    belief: str = "ibis",
     horizon: int | None = None,
     seed: int = 0,
     out: Path | None = None,
@@ -196,6 +197,8 @@ def compare(
         M: parameter particles per record. One experiment's estimated gain cannot exceed log M.
     moves
         Metropolis steps whenever a record's particles are resampled.
+    belief
+        ibis (particles), or exact for systems that are linear in their parameters.
     horizon
         T: experiments per record; the system's own by default.
     seed
@@ -228,11 +231,13 @@ def compare(
             trajectories=trajectories,
             particles=particles,
             moves=moves,
+            belief=belief,
             horizon=horizon,
             progress=advance,
         )
     steps = model.horizon if horizon is None else horizon
-    settings = f"T = {steps}, N = {trajectories}, M = {particles}, {moves} moves, {seeds} seed{'s' * (seeds > 1)}"
+    inner = f"M = {particles}, {moves} moves" if belief == "ibis" else "exact belief"
+    settings = f"T = {steps}, N = {trajectories}, {inner}, {seeds} seed{'s' * (seeds > 1)}"
     terminal.scores(scores, system, settings)
     if folder is not None:
         try:
