@@ -327,6 +327,19 @@ def test_train_show_and_compare(tmp_path):
     assert "random" in told.stdout
 
 
+def test_resuming_keeps_settings_and_seeds(tmp_path):
+    """Nothing but the folder need be told again."""
+    first = nestbed("train", TANK, "--out", tmp_path, *FLAGS, "eta=0.3", "--seed", 5, "--quiet")
+    assert first.returncode == 0, first.stderr
+    again = nestbed("train", TANK, "--out", tmp_path, "--resume", "--set", "iterations=4", "--quiet")
+    assert again.returncode == 0, again.stderr
+    run = nb.load_run(tmp_path, nb.systems.load(TANK))
+    assert (run.iteration, run.config.eta, runs.seed_of(tmp_path)) == (4, 0.3, 5)
+    other = nestbed("train", TANK, "--out", tmp_path, "--resume", "--seed", 6)
+    assert other.returncode == 2
+    assert "has another seed or key" in other.stderr
+
+
 def test_several_seeds(tmp_path):
     told = nestbed("train", TANK, "--out", tmp_path, *FLAGS, "--seeds", 2, "--seed", 3, "--quiet")
     assert told.returncode == 0, told.stderr

@@ -61,8 +61,8 @@ def train(
     out: Path | None = None,
     config: Path | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    seed: int = 0,
-    seeds: int = 1,
+    seed: int | None = None,
+    seeds: int | None = None,
     resume: bool = False,
     quiet: bool = False,
     tensorboard: bool = False,
@@ -92,42 +92,41 @@ def train(
     set
         Single settings, over those of the file: key=value, as in eta=0.5 or policy.head=[64,64].
     seed
-        Seed of all randomness: the same seed gives the same numbers.
+        Seed of all randomness, 0 unless told: the same seed gives the same numbers.
     seeds
-        How many trainings, with the seeds seed, seed + 1, …
+        How many trainings, with the seeds seed, seed + 1, …; 1 unless told.
     resume
-        Go on with what the folder holds; the result is that of a run never stopped.
+        Go on with what the folder holds, under its own settings and seeds; the result is that of a run never stopped.
+        `--set iterations=50` makes it longer.
     quiet
         Show nothing but the result.
     tensorboard
         Also write TensorBoard events into the folder.
     """
     from nestbed import terminal
-    from nestbed.errors import at_least_one
     from nestbed.systems import load
-    from nestbed.training.config import TrainConfig, assignments, read
+    from nestbed.training.config import assignments, read
 
-    at_least_one(seeds=seeds)
-    _check_seeds(seed, seeds)
     model = load(system)
-    settings = TrainConfig()
+    folder = out or Path("runs") / system.rpartition(":")[2]
+    places = _places(folder, seed, seeds, resume)
+    settings = _settings(next(iter(places.values())), resume)
     for changes in ({} if config is None else read(config), assignments(set or [])):
         settings = settings.updated(changes)
     settings = settings.resolve(model)
-    folder = out or Path("runs") / system.rpartition(":")[2]
-    folders = {f"seed {k}": folder / f"seed_{k}" for k in range(seed, seed + seeds)} if seeds > 1 else {system: folder}
     found: list[Run] = []
     try:
-        with terminal.Training(list(folders), settings.iterations, quiet) as watch:
-            for k, (name, place) in enumerate(folders.items()):
-                found.append(_train(seed + k, model, settings, place, resume, tensorboard, watch.of(name)))
+        names = {k: f"seed {k}" if len(places) > 1 else system for k in places}
+        with terminal.Training(list(names.values()), settings.iterations, quiet) as watch:
+            for k, place in places.items():
+                found.append(_train(k, model, settings, place, resume, tensorboard, watch.of(names[k])))
     except KeyboardInterrupt:
         resumed = sys.argv[1:] if resume else [*sys.argv[1:], "--resume"]
         print(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", file=sys.stderr)
         print(f"  nestbed {shlex.join(resumed)}", file=sys.stderr)
         sys.exit(130)
     terminal.runs(found)
-    if seeds > 1:
+    if len(found) > 1:
         from nestbed import figures
 
         figures.learning_curve(found, folder / "curve.png", found[0].title)
@@ -249,6 +248,31 @@ def compare(
                 "choose another --out and repeat."
             ) from None
         print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
+
+
+def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> dict[int, Path]:
+    """Return the folder of each seed: those that a folder to be resumed holds, or those asked for."""
+    from nestbed import runs
+    from nestbed.errors import NestbedError, at_least_one
+
+    if resume and seed is None and seeds is None and runs.any_within(folder):
+        return {runs.seed_of(place): place for place in runs.within(folder)}
+    first, count = 0 if seed is None else seed, 1 if seeds is None else seeds
+    at_least_one(seeds=count)
+    _check_seeds(first, count)
+    if count == 1:
+        if runs.any_within(folder) and not runs.holds_run(folder):
+            raise NestbedError(f"the folder {folder} holds several seeds; give --seeds or --resume, or another --out.")
+        return {first: folder}
+    return {k: folder / f"seed_{k}" for k in range(first, first + count)}
+
+
+def _settings(place: Path, resume: bool) -> "TrainConfig":
+    """Return what the settings given on the command line are changes of."""
+    from nestbed import runs
+    from nestbed.training.config import TrainConfig
+
+    return runs.load_config(place) if resume and runs.holds_run(place) else TrainConfig()
 
 
 def _train(

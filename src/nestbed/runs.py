@@ -142,7 +142,7 @@ def describe(system: BaseSystem) -> dict[str, Any]:
 def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -> Run:
     """Read a run; one of your own systems must be given, since a folder holds data and no code."""
     place = Path(folder)
-    about, config = _read_about(place), _read_config(place)
+    about, config = _read_about(place), load_config(place)
     system = _same_system(place, about["system"], system)
     climber = ScoreClimbing(system, config)
     state = _read_checkpoint(place, climber.template())
@@ -156,17 +156,29 @@ def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -
 def load_log(folder: str | os.PathLike[str]) -> Log:
     """Read how a run went, without its policies, so without its system."""
     place = Path(folder)
-    return Log(_read_config(place), _read_metrics(place), _read_about(place))
+    return Log(load_config(place), _read_metrics(place), _read_about(place))
 
 
 def within(folder: Path) -> list[Path]:
     """Return the run folders that a folder stands for: itself, or the seeds it holds."""
-    if holds_run(folder):
-        return [folder]
-    seeds = [place for place in folder.glob("seed_*") if holds_run(place)]
-    if not seeds:
+    if not any_within(folder):
         raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}, and no seed_… folder that has one.")
-    return sorted(seeds, key=lambda place: (len(place.name), place.name))
+    return [folder] if holds_run(folder) else _seeds(folder)
+
+
+def any_within(folder: Path) -> bool:
+    """Return whether a folder is a run or holds seeds."""
+    return holds_run(folder) or bool(_seeds(folder))
+
+
+def seed_of(folder: Path) -> int:
+    """Return the seed that a run's key was made from."""
+    return int(_read_about(folder)["key"][-1])
+
+
+def _seeds(folder: Path) -> list[Path]:
+    places = [place for place in folder.glob("seed_*") if holds_run(place)]
+    return sorted(places, key=lambda place: (len(place.name), place.name))
 
 
 def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Recurrent:
@@ -225,7 +237,7 @@ def figure(run: Run, folder: Path) -> None:
 
 def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Array) -> Run | None:
     """Return the folder's run to go on with, or None if it has no checkpoint yet; other settings are refused."""
-    about, stored = _read_about(folder), _read_config(folder)
+    about, stored = _read_about(folder), load_config(folder)
     _same_system(folder, about["system"], system)
     if about["key"] != np.asarray(jax.random.key_data(key)).tolist():
         raise NestbedError(f"the run in {folder} has another seed or key; give its own, or choose another folder.")
@@ -327,7 +339,8 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _read_config(folder: Path) -> TrainConfig:
+def load_config(folder: Path) -> TrainConfig:
+    """Read the settings of a run."""
     return TrainConfig().updated(read(folder / CONFIG))
 
 
