@@ -277,3 +277,13 @@ def test_a_system_does_not_change_behind_its_compiled_programs():
 def test_records(states, designs, told):
     with pytest.raises(NestbedError, match=told):
         nb.posterior(KEY, LEAK, states, designs)
+
+
+def test_a_slip_in_a_components_name_is_told():
+    def drift(self, x, u, theta):
+        return -theta.rat * x.level + u.flow
+
+    with pytest.raises(
+        NestbedError, match=r"the drift of Slip uses theta.rat, which does not exist; did you mean 'rate'"
+    ):
+        type("Slip", (Leak,), {"drift": drift})()

@@ -217,8 +217,13 @@ def test_a_torn_line_of_metrics_is_done_again(folder):
 def test_no_run_where_there_is_none(tmp_path):
     with pytest.raises(nb.NestbedError, match="there is no run in"):
         nb.load_run(tmp_path / "nowhere")
-    with pytest.raises(nb.NestbedError, match="is not a policy that nestbed can read"):
+    with pytest.raises(nb.NestbedError, match="there is no such file"):
         nb.load_policy(tmp_path / "nothing.npz")
+    with pytest.raises(nb.NestbedError, match=r"it is a folder, which nb.load_run reads"):
+        nb.load_policy(tmp_path)
+    (tmp_path / "text.npz").write_text("text")
+    with pytest.raises(nb.NestbedError, match="is not a policy that nestbed can read"):
+        nb.load_policy(tmp_path / "text.npz")
 
 
 def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, monkeypatch):
@@ -299,7 +304,7 @@ def test_mistakes_in_a_configuration(pairs, told):
 
 
 def test_mistakes_in_a_call():
-    with pytest.raises(nb.NestbedError, match="the configuration is a dict; give an"):
+    with pytest.raises(nb.NestbedError, match="the configuration is of type dict; give an"):
         nb.train(jax.random.key(0), LinearLeak(), {"eta": 1.0})
     with pytest.raises(nb.NestbedError, match="nothing to resume without a folder"):
         nb.train(jax.random.key(0), LinearLeak(), SMALL, resume=True)
@@ -334,10 +339,25 @@ def test_resuming_keeps_settings_and_seeds(tmp_path):
     again = nestbed("train", TANK, "--out", tmp_path, "--resume", "--set", "iterations=4", "--quiet")
     assert again.returncode == 0, again.stderr
     run = nb.load_run(tmp_path, nb.systems.load(TANK))
-    assert (run.iteration, run.config.eta, runs.seed_of(tmp_path)) == (4, 0.3, 5)
+    assert (run.iteration, run.config.eta, run.seed) == (4, 0.3, 5)
     other = nestbed("train", TANK, "--out", tmp_path, "--resume", "--seed", 6)
     assert other.returncode == 2
     assert "has another seed or key" in other.stderr
+
+
+def test_resuming_what_is_not_there_is_refused(tmp_path, folder):
+    told = nestbed("train", TANK, "--out", tmp_path / "nowhere", "--resume")
+    assert told.returncode == 2
+    assert "there is nothing to resume in" in told.stderr
+    told = nestbed("train", TANK, "--out", folder, "--resume", "--seeds", 2)
+    assert told.returncode == 2
+    assert "holds a single run" in told.stderr
+
+
+def test_equations_have_one_fingerprint_whatever_the_terminal(monkeypatch):
+    plain = runs.describe(LinearLeak())["equations"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)  # where jax writes in colour
+    assert runs.describe(LinearLeak())["equations"] == plain
 
 
 def test_several_seeds(tmp_path):
@@ -346,7 +366,8 @@ def test_several_seeds(tmp_path):
     assert told.stderr == ""
     assert {place.name for place in tmp_path.glob("seed_*")} == {"seed_3", "seed_4"}
     assert (tmp_path / "curve.png").exists()
-    assert "Last EIG of 2 trainings" in told.stdout
+    assert "EIG of the mean policy: " in told.stdout
+    assert "Last EIG of 2 trainings" in nestbed("show", tmp_path).stdout
     alone = nestbed("train", TANK, "--out", tmp_path / "alone", *FLAGS, "--seed", 4, "--quiet")
     assert alone.returncode == 0
     bytes_of = [(place / "policy_last.npz").read_bytes() for place in (tmp_path / "seed_4", tmp_path / "alone")]
@@ -390,6 +411,7 @@ def test_config_prints_what_train_reads(tmp_path):
 
 
 def start(out, iterations=150):
+    out.mkdir(exist_ok=True)
     flags = [*FLAGS, f"iterations={iterations}", "--out", str(out), "--resume", "--quiet"]
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-m", "nestbed", "train", TANK, *flags], **streams)

@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from nestbed.box import Box
-from nestbed.errors import NestbedError
+from nestbed.errors import NestbedError, did_you_mean
 
 if TYPE_CHECKING:
     from nestbed.system import BaseSystem
@@ -92,7 +92,7 @@ def functions(system: "BaseSystem") -> None:
 
 @contextmanager
 def traceable(what: str) -> Iterator[None]:
-    """Explain the two ways in which ordinary Python cannot be compiled."""
+    """Explain the two ways in which ordinary Python cannot be compiled, and a slip in a component's name."""
     try:
         yield
     except jax.errors.TracerBoolConversionError:
@@ -100,6 +100,12 @@ def traceable(what: str) -> Iterator[None]:
             f"{what} decides with a Python `if`, `and` or `while` on a value that is only known when it runs; write "
             "jnp.where(condition, a, b) instead."
         ) from None
+    except AttributeError as error:
+        owner = {"State": "x", "Design": "u", "Theta": "theta"}.get(type(error.obj).__name__)
+        if owner is None:
+            raise
+        hint = did_you_mean(str(error.name), getattr(error.obj, "_fields", ()))
+        raise NestbedError(f"{what} uses {owner}.{error.name}, which does not exist; {hint}.") from None
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         raise NestbedError(
             f"{what} calls numpy or math on a value that is only known when it runs; use jax.numpy instead, for "

@@ -77,7 +77,7 @@ def train(
 
     nestbed train cart_pole --set iterations=30 policy.cell=lstm --seeds 5
 
-    nestbed train my_tank.py:Tank --config my.toml --out runs/tank
+    nestbed train my_motor.py:Motor --config my.toml --out runs/motor
 
     nestbed train nonlinear_pendulum --out runs/pendulum --resume
 
@@ -125,12 +125,14 @@ def train(
         print(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", file=sys.stderr)
         print(f"  nestbed {shlex.join(resumed)}", file=sys.stderr)
         sys.exit(130)
-    terminal.runs(found)
+    if not quiet:
+        terminal.runs(found)
     if len(found) > 1:
         from nestbed import figures
 
         figures.learning_curve(found, folder / "curve.png", found[0].title)
-    print(f"Saved in {folder}: the curve is {folder / 'curve.png'}")
+    last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
+    print(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
     print(f"Next: nestbed compare {system} {folder}")
 
 
@@ -199,7 +201,7 @@ def compare(
     belief
         ibis (particles), or exact for systems that are linear in their parameters.
     horizon
-        T: experiments per record; the system's own by default.
+        T: experiments (time steps) per record; by default that of the runs' training, or else the system's own.
     seed
         Seed of all randomness: the same seed gives the same numbers.
     out
@@ -217,7 +219,13 @@ def compare(
         at_least_one(horizon=horizon)
     _check_seeds(seed, 1)
     model = load(system)
-    policies = {**_trained(runs or [], model), **{name: _baseline(name, model) for name in baselines}}
+    trained = _trained(runs or [], model)
+    policies = {
+        **{name: run.policy.mean() for name, run in trained.items()},
+        **{name: _baseline(name, model) for name in baselines},
+    }
+    lengths = {run.config.horizon for run in trained.values()}
+    horizon = horizon or (lengths.pop() if len(lengths) == 1 else model.horizon)
     if not policies:
         raise NestbedError("there is nothing to compare; name a run's folder or --baselines, such as random.")
     folder = None if out is None else storage.writable(out)
@@ -234,7 +242,7 @@ def compare(
             horizon=horizon,
             progress=advance,
         )
-    steps = model.horizon if horizon is None else horizon
+    steps = horizon
     inner = f"M = {particles}, {moves} moves" if belief == "ibis" else "exact belief"
     settings = f"T = {steps}, N = {trajectories}, {inner}, {seeds} seed{'s' * (seeds > 1)}"
     terminal.scores(scores, system, settings)
@@ -255,8 +263,10 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
     from nestbed import runs
     from nestbed.errors import NestbedError, at_least_one
 
+    if resume and not folder.exists():
+        raise NestbedError(f"there is nothing to resume in {folder}; correct --out, or leave out --resume to begin.")
     if resume and seed is None and seeds is None and runs.any_within(folder):
-        return {runs.seed_of(place): place for place in runs.within(folder)}
+        return {runs.load_seed(place): place for place in runs.within(folder)}
     first, count = 0 if seed is None else seed, 1 if seeds is None else seeds
     at_least_one(seeds=count)
     _check_seeds(first, count)
@@ -264,6 +274,8 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
         if runs.any_within(folder) and not runs.holds_run(folder):
             raise NestbedError(f"the folder {folder} holds several seeds; give --seeds or --resume, or another --out.")
         return {first: folder}
+    if runs.holds_run(folder):
+        raise NestbedError(f"the folder {folder} holds a single run; leave out --seeds, or give another --out.")
     return {k: folder / f"seed_{k}" for k in range(first, first + count)}
 
 
@@ -299,13 +311,13 @@ def _train(
     return train(jax.random.key(seed), system, config, out=folder, resume=resume, progress=progress)
 
 
-def _trained(folders: list[Path], system: "BaseSystem") -> dict[str, object]:
+def _trained(folders: list[Path], system: "BaseSystem") -> "dict[str, Run]":
     from nestbed.runs import load_run, within
 
     places = [place for folder in folders for place in within(folder)]
     short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in places]
     names = short if len({*short}) == len(short) else [str(place) for place in places]
-    return {name: load_run(place, system).policy.mean() for name, place in zip(names, places, strict=True)}
+    return {name: load_run(place, system) for name, place in zip(names, places, strict=True)}
 
 
 def _baseline(name: str, system: "BaseSystem") -> object:

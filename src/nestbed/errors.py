@@ -17,8 +17,8 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Return the known names, the closest one first if there is any near `got`."""
     known = list(known)
     close = difflib.get_close_matches(got, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(known)}"
+    hint = f"did you mean {close[0]!r}? Known:" if close else "known:"
+    return f"{hint} {', '.join(known)}"
 
 
 def at_least_one(**counts: object) -> None:

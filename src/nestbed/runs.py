@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed import published, storage, systems
+from nestbed import checks, published, storage, systems
 from nestbed.errors import NestbedError
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
@@ -46,13 +46,18 @@ class Log:
     """How a run was set up and how it went."""
 
     config: TrainConfig
-    metrics: list[Metrics]
+    metrics: list[Metrics] = dataclasses.field(repr=False)
     about: dict[str, Any] = dataclasses.field(repr=False)
 
     @property
     def iteration(self) -> int:
         """How many iterations are done."""
         return int(self.metrics[-1]["iteration"])
+
+    @property
+    def seed(self) -> int:
+        """The seed that the key was made from, if it was made by jax.random.key(seed)."""
+        return int(self.about["key"][-1])
 
     @property
     def finished(self) -> bool:
@@ -135,7 +140,8 @@ def describe(system: BaseSystem) -> dict[str, Any]:
     counts = system.state_names, system.design_names, system.parameter_names
     components = [tuple(jnp.ones(()) for _ in names) for names in counts]
     traced = jax.make_jaxpr(lambda *at: (system.rates(*at), system.variance(*at)))(*components)
-    equations = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(traced)).encode()).hexdigest()[:16]
+    text = re.sub(r"0x[0-9a-f]+", "", traced.pretty_print(use_color=False))
+    equations = hashlib.sha256(text.encode()).hexdigest()[:16]
     return {"name": known[0] if known else system.name, "settings": settings, "equations": equations}
 
 
@@ -171,8 +177,8 @@ def any_within(folder: Path) -> bool:
     return holds_run(folder) or bool(_seeds(folder))
 
 
-def seed_of(folder: Path) -> int:
-    """Return the seed that a run's key was made from."""
+def load_seed(folder: Path) -> int:
+    """Read the seed that a run's key was made from."""
     return int(_read_about(folder)["key"][-1])
 
 
@@ -184,6 +190,9 @@ def _seeds(folder: Path) -> list[Path]:
 def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Recurrent:
     """Read one policy from `policy_best.npz` or `policy_last.npz`."""
     place = Path(file)
+    if not place.is_file():
+        hint = "it is a folder, which nb.load_run reads" if place.is_dir() else "there is no such file"
+        raise NestbedError(f"cannot read the policy {place}: {hint}.")
     try:
         arrays = storage.read(place)
         about = json.loads(str(arrays["about"]))
@@ -248,7 +257,8 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Ar
         name = changed[0]
         raise NestbedError(
             f"the run in {folder} has {name} = {theirs[name]!r}, but {ours[name]!r} was asked for; a resumed run keeps "
-            "its settings (only iterations may grow, under a constant schedule), so choose another folder."
+            "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
+            "another folder."
         )
     if not any((folder / name).exists() for name in (CHECKPOINT, BEFORE)):
         return None
@@ -267,10 +277,11 @@ def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None)
     if system is None:
         if stored["name"] not in systems.CATALOGUE:
             raise NestbedError(
-                f"{place} was trained on {stored['name']}, which is not built in; give the system: "
-                "nb.load_run(folder, system), or path/to/file.py:ClassName on the command line."
+                f"{place} was trained on {stored['name']}, which is not built in; give the system too, as the second "
+                "argument (or as path/to/file.py:ClassName on the command line)."
             )
         system = systems.load(stored["name"])
+    checks.instance(system)
     given = describe(system)
     if given["name"] != stored["name"]:
         raise NestbedError(
@@ -333,7 +344,9 @@ def _read_about(folder: Path) -> dict[str, Any]:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
         about["system"]["settings"], about["key"]  # a file without them is not a run's
     except OSError:
-        raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}.") from None
+        inside = ", ".join(place.name for place in _seeds(folder))
+        hint = f"; it holds {inside}, of which one can be given" if inside else ""
+        raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}{hint}.") from None
     except (ValueError, KeyError, TypeError):
         raise NestbedError(f"{folder / ABOUT} is damaged; restore it from a copy.") from None
     return about

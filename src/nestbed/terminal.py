@@ -57,10 +57,10 @@ def runs(found: "Sequence[Log]") -> None:
     """Print runs of one training: settings, the last iterations and the curve."""
     first = found[0]
     table = Table(title=first.title, caption=_settings(first), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("run" if len(found) > 1 else "iter.", *COLUMNS):
+    for heading in ("seed" if len(found) > 1 else "iter.", *COLUMNS):
         table.add_column(heading, justify="right", no_wrap=True)
     if len(found) > 1:
-        rows = [(str(i), *_cells(run.metrics[-1])) for i, run in enumerate(found, 1)]
+        rows = [(str(run.seed), *_cells(run.metrics[-1])) for run in found]
     else:
         rows = [(str(row["iteration"]), *_cells(row)) for row in first.metrics]
     for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
@@ -77,7 +77,10 @@ def runs(found: "Sequence[Log]") -> None:
 
 
 COLUMNS = ("EIG", "±", "log Ẑ", "ESS", "resampled", "moved", "entropy", "gradient", "sec.")
-"""EIG in nats with its standard error; resamplings of the trajectories; share of Metropolis moves accepted."""
+LEGEND = (
+    "EIG ± standard error of the mean policy (nats); of the sweep: log-evidence, effective sample size of the "
+    "trajectories, how often they were resampled, accepted Metropolis moves; entropy of the policy's noise"
+)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -103,8 +106,9 @@ def _settings(run: "Log") -> str:
     c = run.config
     kind = "Markovian score climbing" if c.conditional else "score climbing"
     layers = "-".join(str(size) for size in (*c.policy.encoder, *c.policy.recurrent, *c.policy.head))
-    steps = f"{c.optimiser} {c.learning_rate:g}, batches of {c.batch}"
-    return f"{kind}, {steps}, slew {c.slew_penalty:g}, {c.policy.cell} {layers}"
+    steps = f"{c.optimiser} {c.learning_rate:g}, batches of {min(c.batch, c.trajectories)}"
+    settings = f"{kind}, {steps}, slew {c.slew_penalty:g}, {c.policy.cell} {layers}"
+    return f"{settings}\n{LEGEND}"
 
 
 def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -> Text:
@@ -124,7 +128,7 @@ def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -
     names = {0: f"{high:.2f}", height - 1: f"{low:.2f}"}
     rows = [f"{names.get(i, ''):>{margin}} ┤{''.join(row)}" for i, row in enumerate(grid)]
     axis = f"{'':{margin}} └{'─' * width}"
-    ends = f"{'':{margin}}  0{last!s:>{max(width - 1, 1)}}  iterations"
+    ends = f"{'':{margin}}  0{last!s:>{width - 1}}  iterations" if last else f"{'':{margin}}  0  iterations"
     return Text("\n".join(["EIG of the mean policy (nats)", *rows, axis, ends]))
 
 
@@ -137,16 +141,16 @@ class Training:
         self.live: Live | None = None
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(12),
             MofNCompleteColumn(),
             TextColumn("{task.fields[told]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
         )
         self.bar = Progress(*columns, console=self.console, speed_estimate_period=120.0)
         self.tasks: dict[str, TaskID] = {}
         if not quiet and self.console.is_terminal:
             for name in names:
-                told = "iterations  [dim]compiling …[/]" if name == names[0] else "iterations"
+                told = "[dim]compiling …[/]" if name == names[0] else ""
                 self.tasks[name] = self.bar.add_task(name, total=iterations, told=told, start=False)
             self.live = Live(self.bar, console=self.console, refresh_per_second=8)
 
@@ -154,11 +158,12 @@ class Training:
         if self.live is not None:
             self.live.start()
         elif not self.quiet:
-            print("compiling …", file=sys.stderr, flush=True)
+            print("starting; the first two steps compile for some seconds …", file=sys.stderr, flush=True)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.live is not None:
+            self.live.update(self.bar)  # the result follows with a curve of its own
             self.live.stop()
 
     def of(self, name: str) -> Callable[["Run"], None]:
@@ -171,12 +176,14 @@ class Training:
         row, total = run.metrics[-1], run.config.iterations
         told = f"EIG {row['eig']:.3f} ± {_or_dash(row['eig_error'], 3)} nats"
         steady = [r["seconds"] for r in run.metrics[2:]][-10:]  # the first iterations compile
-        rate = f"{len(steady) / sum(steady):.2f} iterations/s" if steady else ""
+        rate = f"{len(steady) / sum(steady):.2f}/s" if steady else ""
+        if run.iteration == 0:
+            rate = "compiling …"
         if self.live is not None:
             task = self.tasks[name]
             if run.iteration > 0:
                 self.bar.start_task(task)
-            self.bar.update(task, completed=run.iteration, told=f"iterations  [bold]{told}[/]  {rate}")
+            self.bar.update(task, completed=run.iteration, told=f"[bold]{told}[/] {rate}")
             self.live.update(Group(self.bar, curve([[r["eig"] for r in run.metrics]])))
             return
         left = f"{(total - run.iteration) / len(steady) * sum(steady):.0f} s left" if steady else ""

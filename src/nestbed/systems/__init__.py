@@ -27,8 +27,10 @@ def load(name: str) -> BaseSystem:
     if ":" in str(name):
         return _from_file(*str(name).rsplit(":", 1))
     if name not in CATALOGUE:
-        hint = "; a system of your own is written path/to/file.py:ClassName" if str(name).endswith(".py") else ""
-        raise NestbedError(f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}{hint}.")
+        raise NestbedError(
+            f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}; a system of your own is "
+            "written path/to/file.py:ClassName."
+        )
     return CATALOGUE[name]()
 
 
@@ -42,8 +44,8 @@ def _from_file(file: str, name: str) -> BaseSystem:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"line {last.lineno} of {Path(last.filename).name}"
-        raise NestbedError(f"{file} does not run: {type(error).__name__}: {error} ({where}).") from error
+        where = "" if isinstance(error, SyntaxError) else f" (line {last.lineno} of {Path(last.filename).name})"
+        raise NestbedError(f"{file} does not run: {type(error).__name__}: {error}{where}.") from error
     kinds = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, BaseSystem)}
     if name not in kinds:
         own = [key for key, value in kinds.items() if value.__module__ == "<run_path>"]

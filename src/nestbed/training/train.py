@@ -33,7 +33,7 @@ def train(
     """
     checks.instance(system)
     if config is not None and not isinstance(config, TrainConfig):
-        raise NestbedError(f"the configuration is a {type(config).__name__}; give an nb.TrainConfig(...).")
+        raise NestbedError(f"the configuration is of type {type(config).__name__}; give an nb.TrainConfig(...).")
     full = (config or TrainConfig()).resolve(system)
     key = noise.as_key(key)
     if out is None:
