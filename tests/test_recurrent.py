@@ -116,6 +116,56 @@ def test_likelihood_of_a_record_is_the_sum_over_its_steps(cell, sees_previous):
     np.testing.assert_allclose(policy.log_likelihood(states, designs), total, rtol=1e-5)
 
 
+def test_the_design_before_the_first_is_the_rest_design():
+    system = Linear(designs=nb.Box(flow=(1.0, 2.0)))
+    policy = Recurrent(jax.random.key(2), system, sees_previous=True, **SMALL)
+    states, designs = jnp.ones((2, 1)), jnp.full((1, 1), 1.3)
+    _, value = policy.log_density(policy.init(), states[0], jnp.array(system.rest_design), designs[0])
+    np.testing.assert_allclose(policy.log_likelihood(states, designs), value, rtol=1e-5)
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_the_network_by_hand(cell):
+    """Two steps of all layers in numpy: rectifiers between dense layers, gates, the scaled design before."""
+    rng = np.random.default_rng(0)
+    policy = Recurrent(jax.random.key(0), LINK, cell=cell, sees_previous=True, **SMALL)
+    policy = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), policy)
+
+    def dense(layers, values):
+        for i, layer in enumerate(layers):
+            values = layer.weight @ values + layer.bias
+            values = np.maximum(values, 0.0) if i + 1 < len(layers) else values
+        return np.asarray(values, float)
+
+    def recur(layer, code, held):
+        if cell == "lstm":
+            h, c = held
+            i, f, g, o = np.split(layer.weight_ih @ code + layer.weight_hh @ h + layer.bias, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            return h, (h, c)
+        r, z, n = np.split(layer.weight_ih @ code + layer.bias, 3)
+        hr, hz, hn = np.split(np.asarray(layer.weight_hh @ held), 3)
+        n = np.tanh(n + sigmoid(r + hr) * (hn + layer.bias_n))
+        h = n + sigmoid(z + hz) * (held - n)
+        return h, h
+
+    zeros = [np.zeros(layer.hidden_size) for layer in policy.cells]
+    memory = [(zero, zero) if cell == "lstm" else zero for zero in zeros]
+    carry = policy.init()
+    for _ in range(2):
+        x, u = rng.normal(size=4), rng.uniform(-2.0, 2.0, 2)
+        carry, mean = policy.advance(carry, jnp.array(x), jnp.array(u))
+        code = dense(policy.encoder, np.concatenate([x, u / [4.0, 2.0]]))
+        for k, layer in enumerate(policy.cells):
+            code, memory[k] = recur(layer, code, memory[k])
+        np.testing.assert_allclose(mean, dense(policy.head, code), rtol=1e-4)
+
+
 def test_previous_design_is_seen_only_if_asked_for():
     x, others = jnp.ones(4), (jnp.zeros(2), jnp.ones(2))
     blind = Recurrent(jax.random.key(0), LINK, **SMALL)

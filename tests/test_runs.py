@@ -21,6 +21,7 @@ import pytest
 
 import nestbed as nb
 from nestbed import runs, storage
+from nestbed.policies.recurrent import Mean
 from nestbed.training.config import TrainConfig, assignments, read
 from nestbed.training.score_climbing import DivergedError, ScoreClimbing
 from toys import TRAINING, Leak, LinearLeak
@@ -72,13 +73,16 @@ def test_a_folder_holds_plain_data(folder):
 
 def test_saved_by_hand_is_the_same_run(tmp_path):
     run = nb.train(jax.random.key(0), LinearLeak(), SMALL)
+    other = jax.tree.map(lambda leaf: leaf + 1, run.policy)
+    run = dataclasses.replace(run, state=run.state._replace(best=other))
     run.save(tmp_path / "run")
     loaded = nb.load_run(tmp_path / "run", LinearLeak())
     assert loaded.metrics == run.metrics
     assert loaded.config == run.config
-    policy = nb.load_policy(tmp_path / "run" / "policy_last.npz", LinearLeak())
-    for one, other in zip(jax.tree.leaves(run.policy), jax.tree.leaves(policy), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for name, policy in {"policy_last.npz": run.policy, "policy_best.npz": run.best}.items():
+        stored = nb.load_policy(tmp_path / "run" / name, LinearLeak())
+        for one, another in zip(jax.tree.leaves(policy), jax.tree.leaves(stored), strict=True):
+            np.testing.assert_array_equal(one, another)
     with pytest.raises(nb.NestbedError, match="holds a run already"):
         run.save(tmp_path / "run")
 
@@ -129,6 +133,36 @@ def test_another_run_is_not_resumed(folder, change, told):
     assert before == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+def test_a_falling_schedule_cannot_be_made_longer(folder):
+    file = folder / "config.toml"
+    file.write_text(file.read_text().replace('schedule = "constant"', 'schedule = "cosine"'))
+    with pytest.raises(nb.NestbedError, match="has iterations = 2, but 4 was asked for"):
+        resume(folder, config=dataclasses.replace(SMALL, iterations=4, schedule="cosine"))
+
+
+def test_compare_scores_the_mean_of_the_last_policy(tmp_path, monkeypatch):
+    from nestbed import cli
+    from nestbed.evaluation import comparison
+
+    system = nb.systems.load("linear_pendulum")
+    config = SMALL.resolve(system)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), ScoreClimbing(system, config).template())
+    blank = blank._replace(best=jax.tree.map(lambda leaf: leaf + 1, blank.policy))
+    runs.fresh(jax.random.key(0), system, config, blank, {"iteration": 0, "eig": 0.0, "eig_error": 0.1}).save(tmp_path)
+    seen = {}
+
+    def spy(key, system, policies, **settings):
+        seen.update(policies, horizon=settings["horizon"])
+        raise nb.NestbedError("seen")
+
+    monkeypatch.setattr(comparison, "compare", spy)
+    with pytest.raises(nb.NestbedError, match="seen"):
+        cli.compare("linear_pendulum", [tmp_path])
+    assert isinstance(seen[tmp_path.name], Mean)
+    assert (seen[tmp_path.name].policy.log_std == 0).all()
+    assert seen["horizon"] == 3  # that of the training
+
+
 def test_changed_equations_are_noticed(folder):
     class Changed(LinearLeak):
         def drift(self, x, u, theta):
@@ -174,26 +208,34 @@ def test_two_damaged_checkpoints_are_explained(folder):
     nb.load_policy(folder / "policy_last.npz", LinearLeak())
 
 
-def test_a_checkpoint_of_other_sizes_is_refused(folder):
+@pytest.mark.parametrize("weights", [np.zeros(2, np.float32), np.zeros(1, np.float64)])
+def test_a_checkpoint_of_other_sizes_or_types_is_refused(folder, weights):
     for name in ("checkpoint.npz", "checkpoint_before.npz"):
         with np.load(folder / name) as arrays:
             changed = {key: arrays[key] for key in arrays}
-        changed["policy/log_std"] = np.zeros(2, np.float32)
+        changed["policy/log_std"] = weights
         (folder / name).write_bytes(storage.npz(changed))
     with pytest.raises(nb.NestbedError, match=r"no checkpoint in .* can be read"):
         nb.load_run(folder, LinearLeak())
 
 
 def test_code_in_a_checkpoint_is_never_run(folder):
-    """An array of objects would be unpickled: it is refused."""
+    """An array of objects would be unpickled, and open a file: it is refused."""
+    mark = folder / "opened"
+
+    class Evil:
+        def __reduce__(self):
+            return open, (str(mark), "w")
+
     for name in ("checkpoint.npz", "checkpoint_before.npz"):
         with np.load(folder / name) as arrays:
             changed = {key: arrays[key] for key in arrays}
-        changed["best_eig"] = np.array({"code": print}, dtype=object)
+        changed["best_eig"] = np.array([Evil()], dtype=object)
         with (folder / name).open("wb") as stream:
             np.savez(stream, **changed)
     with pytest.raises(nb.NestbedError, match="can be read"):
         nb.load_run(folder, LinearLeak())
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.toml", "metrics.jsonl"])
@@ -294,6 +336,9 @@ def test_assignments():
         (["policy.encoder=8"], "encoder is 8, but it must be a list of whole numbers"),
         (["belief=ibiss"], "did you mean 'ibis'"),
         (["optimiser=adan"], "did you mean 'adam'"),
+        (["clip=-1"], "clip is -1, but it must be a finite number of at least 0"),
+        (["learning_rate=-1"], "learning_rate is -1, but it must be a finite number of at least 0"),
+        (["learning_rate=nan"], "learning_rate is nan, but it must be a finite number of at least 0"),
         (["eta=-1"], "eta is -1, but it must be a finite number of at least 0"),
         (["trajectories=1"], "conditional sweeps need at least 2 trajectories"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 import nestbed as nb
 from nestbed.policies.recurrent import Recurrent
-from nestbed.smc.sweep import Sweep
+from nestbed.smc.sweep import Diagnostics, Sweep
 from nestbed.training import score_climbing
 from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
 from toys import TRAINING, Leak, LinearLeak
@@ -326,4 +326,73 @@ def test_optimisers_and_schedules(optimiser, schedule):
         moves.append(float(jnp.abs(change).max()))
     if optimiser == "sgd":
         np.testing.assert_allclose(moves[0], 0.1 / np.sqrt(3), rtol=1e-5)
+        share = {"constant": 1.0, "linear": 0.5, "cosine": 0.5}[schedule]  # half of all steps, not of all iterations
+        np.testing.assert_allclose(moves[5], share * 0.1 / np.sqrt(3), rtol=1e-5)
     assert (moves[-1] < 0.15 * moves[0]) == (schedule != "constant") or optimiser == "rmsprop"
+
+
+def test_two_iterations_by_hand():
+    """The whole loop once more from public pieces, with Adam written out: policy, reference, scores, best, norms."""
+    system, key = LinearLeak(), jax.random.key(7)
+    config = dataclasses.replace(
+        SMALL, iterations=2, slew_penalty=0.3, action_penalty=0.2, gain="constant_noise", learning_rate=0.05
+    ).resolve(system)
+    run = nb.train(key, system, config)
+    sizes = {"horizon": 3, "trajectories": 12, "belief": "exact", "gain": "constant_noise"}
+    terms = {"eta": 0.4, "slew_penalty": 0.3, "action_penalty": 0.2}
+
+    def score(key, policy):
+        result = nb.sweep(jax.random.split(key, 1)[0], system, policy.mean(), eta=0.0, **sizes)
+        return float(result.gains.sum(1).mean())
+
+    def mean_likelihood(policy, states, designs):
+        return jnp.mean(jax.vmap(policy.log_likelihood)(states, designs))
+
+    policy_key, sweep_key, evaluation_key = jax.random.split(jax.random.fold_in(key, 0), 3)
+    policy = Recurrent(policy_key, system, **vars(config.policy))
+    reference = nb.sweep(sweep_key, system, policy, **sizes, **terms).reference
+    scores, policies, norms = [score(evaluation_key, policy)], [policy], []
+    first = second = jax.tree.map(jnp.zeros_like, policy)
+    step = 0
+    for i in (1, 2):
+        sweeps_key, climb_key, evaluation_key = jax.random.split(jax.random.fold_in(key, i), 3)
+        sweep = nb.sweep(jax.random.split(sweeps_key, 1)[0], system, policy, reference=reference, **sizes, **terms)
+        reference = sweep.reference
+        drawn = jax.random.categorical(climb_key, sweep.log_weights, shape=(12,))
+        norms.append([])
+        for rows in (drawn[:8], drawn[8:]):
+            slope = jax.grad(mean_likelihood)(policy, sweep.states[rows], sweep.designs[rows])
+            norms[-1].append(np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope))))
+            step += 1
+            first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slope)
+            second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, second, slope)
+            policy = jax.tree.map(
+                lambda w, m, v: w + 0.05 * (m / (1 - 0.9**step)) / (jnp.sqrt(v / (1 - 0.999**step)) + 1e-8),  # noqa: B023
+                *(policy, first, second),
+            )
+        scores.append(score(evaluation_key, policy))
+        policies.append(policy)
+
+    np.testing.assert_allclose([row["eig"] for row in run.metrics], scores, rtol=1e-4)
+    np.testing.assert_allclose([row["gradient_norm"] for row in run.metrics[1:]], np.mean(norms, axis=1), rtol=1e-3)
+    np.testing.assert_allclose(run.state.reference.states, reference.states, rtol=1e-4)
+    for mine, theirs in ((run.policy, policies[-1]), (run.best, policies[int(np.argmax(scores))])):
+        for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_acceptance_is_that_of_the_trajectories_that_moved():
+    told = Diagnostics(jnp.ones(3), jnp.zeros(3, bool), jnp.array([0, 4, 2]), jnp.array([0.0, 2.0, 0.5]), None)
+    sweep = Sweep(*[None] * 4, log_evidence=0.0, reference=None, belief=None, diagnostics=told)
+    assert score_climbing._fared(sweep)["acceptance"] == pytest.approx(2.5 / 6)
+
+
+def test_best_is_kept_when_the_score_falls(monkeypatch):
+    """Scores 1, 3, 2: the best policy is that of the first iteration, not the last."""
+    scores = iter([1.0, 3.0, 2.0])
+    monkeypatch.setattr(ScoreClimbing, "evaluate", lambda *_: {"eig": next(scores), "eig_error": 0.1})
+    seen = []
+    run = nb.train(jax.random.key(0), LinearLeak(), dataclasses.replace(SMALL, iterations=2), progress=seen.append)
+    assert float(run.state.best_eig) == 3.0
+    np.testing.assert_array_equal(run.best.log_std, seen[1].policy.log_std)
+    assert not np.array_equal(run.best.log_std, run.policy.log_std)
