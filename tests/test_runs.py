@@ -17,7 +17,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from numpyro.distributions.transforms import AffineTransform
 
 import nestbed as nb
 from nestbed import runs, storage
@@ -172,8 +174,44 @@ def test_changed_equations_are_noticed(folder):
             return ((-(x.level**3),),)
 
     Changed.__name__ = "LinearLeak"
-    with pytest.warns(UserWarning, match="whose equations have changed"):
+    with pytest.warns(UserWarning, match="whose equations .* have changed"):
         nb.load_run(folder, Changed())
+    with pytest.raises(nb.NestbedError, match=r"whose equations .* have changed since; train in another folder"):
+        resume(folder, system=Changed())
+
+
+def test_whatever_a_policy_depends_on_has_a_fingerprint():
+    class Seen(LinearLeak):
+        def view(self, x):
+            return (2.0 * x.level,)
+
+    class Table(LinearLeak):
+        def drift(self, x, u, theta):
+            return -theta.rate * x.level + u.flow + TABLE[0]
+
+    global TABLE
+    prints = []
+    for value in (1.0, 2.0):
+        TABLE = jnp.full(3, value)
+        prints.append(runs.describe(Table())["equations"])
+    shifted = [
+        Leak(prior={"rate": dist.TransformedDistribution(dist.Normal(0.0, 1.0), AffineTransform(at, 2.0))})
+        for at in (1.0, 50.0)
+    ]
+    prints += [runs.describe(system)["equations"] for system in (LinearLeak(), Seen(), *shifted)]
+    assert len(set(prints)) == len(prints)
+
+
+@contextlib.contextmanager
+def limited(folder):
+    """Make files as large as a checkpoint impossible to write."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (folder / "checkpoint_before.npz").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def cut(file):
@@ -198,6 +236,46 @@ def test_policies_left_behind_by_a_kill_are_caught_up(folder):
     resume(folder)
     assert (folder / "policy_last.npz").read_bytes() == before
     nb.load_policy(folder / "policy_best.npz", LinearLeak())
+
+
+def test_a_damaged_checkpoint_never_replaces_the_one_before(folder):
+    """Damaged, resumed, and stopped again before anything new could be written."""
+    cut(folder / "checkpoint.npz")
+    with pytest.warns(UserWarning, match="is damaged"), limited(folder), pytest.raises(nb.NestbedError):
+        resume(folder)
+    assert nb.load_run(folder, LinearLeak()).iteration == 1
+
+
+def test_a_wrong_byte_anywhere_is_damage_and_nothing_else(folder):
+    whole, rng = (folder / "checkpoint.npz").read_bytes(), random.Random(0)
+    for _ in range(300):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        (folder / "other.npz").write_bytes(data)
+        with contextlib.suppress(*storage.DAMAGES):
+            storage.read(folder / "other.npz")
+
+
+def test_a_lost_checkpoint_does_not_wipe_the_folder(folder):
+    for name in ("checkpoint.npz", "checkpoint_before.npz"):
+        (folder / name).unlink()
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(nb.NestbedError, match=r"has no checkpoint.npz; restore it"):
+        resume(folder)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_checkpoint_of_another_run_is_refused(folder):
+    file = folder / "config.toml"
+    file.write_text(file.read_text().replace("eta = 0.4", "eta = 0.9"))
+    with pytest.raises(nb.NestbedError, match="is of another run, or the settings"):
+        resume(folder, config=dataclasses.replace(SMALL, eta=0.9))
+
+
+def test_a_failed_start_does_not_block_its_folder(tmp_path):
+    with pytest.raises(nb.NestbedError, match="use belief='ibis'"):
+        nb.train(jax.random.key(0), Leak(), SMALL, out=tmp_path)
+    nb.train(jax.random.key(0), LinearLeak(), dataclasses.replace(SMALL, iterations=1), out=tmp_path)
 
 
 def test_two_damaged_checkpoints_are_explained(folder):
@@ -236,6 +314,24 @@ def test_code_in_a_checkpoint_is_never_run(folder):
     with pytest.raises(nb.NestbedError, match="can be read"):
         nb.load_run(folder, LinearLeak())
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.json", '{"system": {"name": 3, "settings": []}, "key": "abc"}'),
+        ("run.json", '{"system": {"name": "LinearLeak", "settings": {}}, "key": [0]}'),
+        ("config.toml", "eta = 'x'"),
+        ("config.toml", "[policy]\nencoder = 6"),
+        ("metrics.jsonl", "5"),
+        ("metrics.jsonl", '{"a": 1}'),
+    ],
+)
+def test_files_edited_by_hand_are_explained(folder, name, text):
+    (folder / name).write_text(text)
+    for load in (lambda: nb.load_run(folder, LinearLeak()), lambda: runs.load_log(folder)):
+        with pytest.raises(nb.NestbedError):
+            load()
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.toml", "metrics.jsonl"])
@@ -281,14 +377,8 @@ def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, mon
 def test_a_full_disk_loses_nothing(folder):
     """A real limit on file sizes: the new checkpoint does not fit, the old one stays whole."""
     whole = nb.train(jax.random.key(0), LinearLeak(), dataclasses.replace(SMALL, iterations=4))
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    size = (folder / "checkpoint.npz").stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, old[1]))
-    try:
-        with pytest.raises(nb.NestbedError, match=r"could not save to .*; what it held before is whole"):
-            resume(folder, config=dataclasses.replace(SMALL, iterations=4))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    with limited(folder), pytest.raises(nb.NestbedError, match=r"could not save to .*; what it held before is whole"):
+        resume(folder, config=dataclasses.replace(SMALL, iterations=4))
     assert nb.load_run(folder, LinearLeak()).iteration == 2
     assert not list(folder.glob("*.part"))
     again = resume(folder, config=dataclasses.replace(SMALL, iterations=4))
@@ -334,6 +424,11 @@ def test_assignments():
         (["iterations=2.5"], "iterations is 2.5, but it must be a whole number"),
         (["iterations=0"], "iterations is 0, but it must be a whole number of at least 1"),
         (["policy.encoder=8"], "encoder is 8, but it must be a list of whole numbers"),
+        (["policy.log_std=nan"], "log_std is nan, but it must be a number from -10 to 10"),
+        (["policy.encoder=[0]"], "a layer of the policy's encoder is 0"),
+        (["policy.cell=gur"], "did you mean 'gru'"),
+        (["policy=3", "policy.cell=lstm"], "policy was set to 3 before"),
+        (["eta=" + "9" * 400], "but it must be a finite number"),
         (["belief=ibiss"], "did you mean 'ibis'"),
         (["optimiser=adan"], "did you mean 'adam'"),
         (["clip=-1"], "clip is -1, but it must be a finite number of at least 0"),
@@ -346,6 +441,22 @@ def test_assignments():
 def test_mistakes_in_a_configuration(pairs, told):
     with pytest.raises(nb.NestbedError, match=told):
         TrainConfig().updated(assignments(pairs)).resolve(LinearLeak())
+
+
+def test_lists_are_as_good_as_tuples():
+    assert nb.PolicyConfig(encoder=[8, 4]).encoder == (8, 4)
+
+
+def test_an_edited_file_is_loaded_anew(tmp_path):
+    file = tmp_path / "system.py"
+    text = (HERE / "tank.py").read_text()
+    file.write_text(text)
+    assert nb.systems.load(f"{file}:Tank").designs.high == (1.0,)
+    file.write_text(text.replace("pump=(0.0, 1.0)", "pump=(0.0, 9.0)"))
+    assert nb.systems.load(f"{file}:Tank").designs.high == (9.0,)
+    file.write_text(text.replace("def drift", "def drifft"))
+    with pytest.raises(nb.NestbedError, match="has no method drift"):
+        nb.systems.load(f"{file}:Tank")
 
 
 def test_mistakes_in_a_call():

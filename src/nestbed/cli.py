@@ -128,9 +128,10 @@ def train(
     if not quiet:
         terminal.runs(found)
     if len(found) > 1:
-        from nestbed import figures
+        from nestbed import figures, storage
 
-        figures.learning_curve(found, folder / "curve.png", found[0].title)
+        with storage.saving(folder):
+            figures.learning_curve(found, folder / "curve.png", found[0].title)
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
     print(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
     print(f"Next: nestbed compare {system} {folder}")
@@ -147,7 +148,7 @@ def show(*folders: Path) -> None:
     folders
         Folders of runs; one that holds several seeds is shown as one training.
     """
-    from nestbed import figures, runs, terminal
+    from nestbed import figures, runs, storage, terminal
     from nestbed.errors import NestbedError
 
     if not folders:
@@ -155,7 +156,8 @@ def show(*folders: Path) -> None:
     for folder in folders:
         logs = [runs.load_log(place) for place in runs.within(folder)]
         terminal.runs(logs)
-        figures.learning_curve(logs, folder / "curve.png", logs[0].title)
+        with storage.saving(folder):
+            figures.learning_curve(logs, folder / "curve.png", logs[0].title)
         print(f"Drawn in {folder / 'curve.png'}")
 
 

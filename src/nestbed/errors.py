@@ -1,7 +1,7 @@
 """Errors that say what was got, what was expected and what to do."""
 
 import difflib
-import math
+import sys
 from collections.abc import Iterable
 
 
@@ -33,5 +33,5 @@ def at_least_zero(**values: object) -> None:
     """Raise unless each named value is a finite number of at least 0."""
     for name, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
+        if not number or not 0 <= value <= sys.float_info.max:  # type: ignore[operator]
             raise NestbedError(f"{name} is {value!r}, but it must be a finite number of at least 0.")

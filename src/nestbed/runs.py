@@ -37,6 +37,7 @@ from nestbed.training.config import TrainConfig, read
 from nestbed.training.score_climbing import Metrics, ScoreClimbing, State
 
 CHECKPOINT, BEFORE = "checkpoint.npz", "checkpoint_before.npz"
+POLICIES = "policy_last.npz", "policy_best.npz"
 METRICS, ABOUT, CONFIG = "metrics.jsonl", "run.json", "config.toml"
 PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
@@ -138,11 +139,22 @@ def describe(system: BaseSystem) -> dict[str, Any]:
     known = [name for name, kind in systems.CATALOGUE.items() if kind is type(system)]
     settings = {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
     counts = system.state_names, system.design_names, system.parameter_names
-    components = [tuple(jnp.ones(()) for _ in names) for names in counts]
-    traced = jax.make_jaxpr(lambda *at: (system.rates(*at), system.variance(*at)))(*components)
-    text = re.sub(r"0x[0-9a-f]+", "", traced.pretty_print(use_color=False))
-    equations = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return {"name": known[0] if known else system.name, "settings": settings, "equations": equations}
+    x, u, theta = (tuple(jnp.ones(()) for _ in names) for names in counts)
+
+    def equations(x: Any, u: Any, theta: Any) -> Any:
+        views = [getattr(system, name, None) for name in ("features", "view")]
+        named = (system.State(*x), system.Design(*u)), (system.State(*x),)
+        seen = [view(*at) for view, at in zip(views, named, strict=True) if callable(view)]
+        return system.rates(x, u, theta), system.variance(x, u, theta), system.parameters.log_density(theta), seen
+
+    traced = jax.make_jaxpr(equations)(x, u, theta)
+    text = _ADDRESS.sub("", traced.pretty_print(use_color=False))
+    constants = [np.asarray(value).tobytes() for value in traced.consts]
+    print_of = hashlib.sha256(b"".join([text.encode(), *constants])).hexdigest()[:16]
+    return {"name": known[0] if known else system.name, "settings": settings, "equations": print_of}
+
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -> Run:
@@ -151,11 +163,11 @@ def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -
     about, config = _read_about(place), load_config(place)
     system = _same_system(place, about["system"], system)
     climber = ScoreClimbing(system, config)
-    state = _read_checkpoint(place, climber.template())
+    state = _read_checkpoint(place, climber.template(), _mark(about, config))
     rows = [row for row in _read_metrics(place) if row["iteration"] <= int(state.iteration)]
     if [row["iteration"] for row in rows] != list(range(int(state.iteration) + 1)):
         raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
-    key = jax.random.wrap_key_data(jnp.array(about["key"], jnp.uint32))
+    key = jax.random.wrap_key_data(jnp.array(about["key"], jnp.uint32), impl="threefry2x32")
     return Run(config, rows, about, system, key, state)
 
 
@@ -216,7 +228,7 @@ def begin(folder: Path, key: jax.Array, system: BaseSystem, config: TrainConfig)
 def record(run: Run, folder: Path) -> None:
     """Write the last iteration."""
     with storage.saving(folder):
-        with (folder / METRICS).open("a") as stream:
+        with (folder / METRICS).open("a", encoding="utf-8") as stream:
             stream.write(_line(run.metrics[-1]))
             stream.flush()
             os.fsync(stream.fileno())
@@ -245,9 +257,9 @@ def figure(run: Run, folder: Path) -> None:
 
 
 def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Array) -> Run | None:
-    """Return the folder's run to go on with, or None if it has no checkpoint yet; other settings are refused."""
+    """Return the folder's run to go on with, None if it stopped before its first checkpoint; others are refused."""
     about, stored = _read_about(folder), load_config(folder)
-    _same_system(folder, about["system"], system)
+    _same_system(folder, about["system"], system, resuming=True)
     if about["key"] != np.asarray(jax.random.key_data(key)).tolist():
         raise NestbedError(f"the run in {folder} has another seed or key; give its own, or choose another folder.")
     theirs, ours = stored.plain(), config.plain()
@@ -260,19 +272,32 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Ar
             "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
             "another folder."
         )
-    if not any((folder / name).exists() for name in (CHECKPOINT, BEFORE)):
+    never = not any((folder / name).exists() for name in (CHECKPOINT, BEFORE, *POLICIES))
+    if never and len(_read_metrics(folder)) == 1:
         return None
     run = dataclasses.replace(load_run(folder, system), config=config)
+    damaged = folder / CHECKPOINT
+    if damaged.exists() and not _whole(damaged):  # it must not take the place of the one before it
+        os.replace(damaged, folder / "checkpoint_damaged.npz")
     rewind(run, folder)
     return run
 
 
+def _whole(file: Path) -> bool:
+    try:
+        storage.read(file)
+    except storage.DAMAGES:
+        return False
+    return True
+
+
 def holds_run(folder: Path) -> bool:
-    """Return whether a run was begun in the folder."""
-    return (folder / ABOUT).exists()
+    """Return whether a run was begun in the folder and has got as far as its first score."""
+    files = [folder / name for name in (METRICS, CHECKPOINT, BEFORE)]
+    return (folder / ABOUT).exists() and any(file.exists() and file.stat().st_size for file in files)
 
 
-def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None) -> BaseSystem:
+def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, resuming: bool = False) -> BaseSystem:
     """Return the system that a file belongs to, or say in what the given one differs."""
     if system is None:
         if stored["name"] not in systems.CATALOGUE:
@@ -297,34 +322,46 @@ def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None)
             f"{ours.get(name)}; give the variant it was trained on, or another folder."
         )
     if given["equations"] != stored["equations"]:
-        warnings.warn(
-            f"{place} was trained on {stored['name']}, whose equations have changed since (or jax writes them "
-            "differently now); its policy may not suit them.",
-            stacklevel=3,
+        told = (
+            f"{place} was trained on {stored['name']}, whose equations (or jax's way to write them) have changed since"
         )
+        if resuming:
+            raise NestbedError(f"{told}; train in another folder.")
+        warnings.warn(f"{told}; its policy may not suit them.", stacklevel=3)
     return system
 
 
 def _write_checkpoint(run: Run, folder: Path) -> None:
-    if (folder / CHECKPOINT).exists():
-        os.replace(folder / CHECKPOINT, folder / BEFORE)
-    storage.write(folder / CHECKPOINT, storage.npz(storage.pack(run.state)))
+    mark = np.array(_mark(run.about, run.config))
+    storage.write(folder / CHECKPOINT, storage.npz({"run": mark, **storage.pack(run.state)}), before=folder / BEFORE)
+
+
+def _mark(about: dict[str, Any], config: TrainConfig) -> str:
+    """Return what ties a checkpoint to its run: the key and all settings but the number of iterations."""
+    settings = {name: value for name, value in config.plain().items() if name != "iterations"}
+    return hashlib.sha256(json.dumps([about["key"], settings], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _write_policies(run: Run, folder: Path) -> None:
     about = np.array(json.dumps({"system": run.about["system"], "policy": run.config.plain()["policy"]}))
-    for name, policy in (("policy_last.npz", run.policy), ("policy_best.npz", run.best)):
+    for name, policy in zip(POLICIES, (run.policy, run.best), strict=True):
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
 
-def _read_checkpoint(folder: Path, template: State) -> State:
+def _read_checkpoint(folder: Path, template: State, mark: str) -> State:
     """Return the newest whole checkpoint."""
     found = [folder / name for name in (CHECKPOINT, BEFORE) if (folder / name).exists()]
     for file in found:
         try:
-            state: State = storage.unpack(template, storage.read(file))
+            arrays = storage.read(file)
+            state: State = storage.unpack(template, arrays)
+            foreign = str(arrays["run"]) != mark
         except storage.DAMAGES:
             continue
+        if foreign:
+            raise NestbedError(
+                f"{file} is of another run, or the settings or the key beside it were changed by hand; restore them."
+            )
         if file != found[0]:
             warnings.warn(
                 f"{found[0]} is damaged, so the checkpoint before it is used, of iteration {int(state.iteration)}.",
@@ -332,7 +369,7 @@ def _read_checkpoint(folder: Path, template: State) -> State:
             )
         return state
     if not found:
-        raise NestbedError(f"the run in {folder} stopped before its first checkpoint; continue it with --resume.")
+        raise NestbedError(f"the run in {folder} has no {CHECKPOINT}; restore it from a copy, or train elsewhere.")
     raise NestbedError(
         f"no checkpoint in {folder} can be read: {' and '.join(file.name for file in found)} damaged; restore one from "
         "a copy, or take policy_last.npz with nb.load_policy, or train again in another folder."
@@ -341,31 +378,37 @@ def _read_checkpoint(folder: Path, template: State) -> State:
 
 def _read_about(folder: Path) -> dict[str, Any]:
     try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
-        about["system"]["settings"], about["key"]  # a file without them is not a run's
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
+        about["system"]["settings"].items(), str.upper(about["system"]["name"])
+        _, _ = (int(word) for word in about["key"])
     except OSError:
         inside = ", ".join(place.name for place in _seeds(folder))
         hint = f"; it holds {inside}, of which one can be given" if inside else ""
         raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}{hint}.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise NestbedError(f"{folder / ABOUT} is damaged; restore it from a copy.") from None
     return about
 
 
 def load_config(folder: Path) -> TrainConfig:
     """Read the settings of a run."""
-    return TrainConfig().updated(read(folder / CONFIG))
+    config = TrainConfig().updated(read(folder / CONFIG))
+    config.check()
+    return config
 
 
 def _read_metrics(folder: Path) -> list[Metrics]:
     """Return the whole lines; the last one may be torn."""
     rows: list[Metrics] = []
     try:
-        lines = (folder / METRICS).read_text().splitlines()
+        lines = (folder / METRICS).read_bytes().splitlines()
     except OSError:
         raise NestbedError(f"the run in {folder} has no {METRICS}; restore it from a copy.") from None
-    with contextlib.suppress(ValueError):
-        rows.extend(json.loads(line) for line in lines)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        for line in lines:
+            row = json.loads(line)
+            float(row["iteration"]), float(row["eig"])
+            rows.append(row)
     if not rows:
         raise NestbedError(f"the run in {folder} stopped before its first iteration; continue it with --resume.")
     return rows
@@ -386,4 +429,6 @@ def _plain(value: Any) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return value if isinstance(value, int | float | str | None) else repr(value)
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
+    return value if isinstance(value, int | float | str | None) else _ADDRESS.sub("", repr(value))

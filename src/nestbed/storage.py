@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 
 from nestbed.errors import NestbedError
 
-DAMAGES = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
-"""What reading arrays from a damaged or foreign file may raise."""
+DAMAGES = (OSError, KeyError, TypeError, ValueError)
+"""What a damaged or foreign file may raise when it is read and unpacked."""
 
 
 def writable(folder: Path) -> Path:
@@ -59,14 +58,16 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def write(file: Path, data: bytes) -> None:
-    """Write beside the file, then move into its place: it is whole at every moment."""
+def write(file: Path, data: bytes, before: Path | None = None) -> None:
+    """Write beside the file, then move into its place: it is whole at every moment. `before` keeps what it held."""
     beside = file.with_name(f".{file.name}.part")
     try:
         with beside.open("wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        if before is not None and file.exists():
+            os.replace(file, before)
         os.replace(beside, file)
     finally:
         beside.unlink(missing_ok=True)
@@ -81,8 +82,12 @@ def npz(arrays: dict[str, np.ndarray]) -> bytes:
 
 def read(file: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file; it may hold no code, which `allow_pickle` would run."""
-    with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
-        return dict(arrays)
+    data = file.read_bytes()
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception as error:  # a wrong byte may raise almost anything
+        raise ValueError(f"it is damaged ({type(error).__name__}: {error})") from None
 
 
 def pack(tree: Any) -> dict[str, np.ndarray]:

@@ -71,8 +71,8 @@ def estimate(
     progress: Callable[[int], None] | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""
-    blocks = max(1, round(trajectories / block))
-    size = -(-trajectories // blocks)
+    size = -(-trajectories // max(1, round(trajectories / block)))
+    blocks = -(-trajectories // size)
     keys = jax.random.split(key, blocks)
     neutral = Potential(*jnp.zeros(3))
 

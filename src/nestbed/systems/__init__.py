@@ -21,16 +21,20 @@ CATALOGUE: dict[str, type[BaseSystem]] = {
 __all__ = ["CATALOGUE", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPendulum", "load"]
 
 
-@cache
 def load(name: str) -> BaseSystem:
     """Return the built-in system of that name, or the one that a file defines: "path/to/file.py:ClassName"."""
     if ":" in str(name):
         return _from_file(*str(name).rsplit(":", 1))
-    if name not in CATALOGUE:
+    if str(name) not in CATALOGUE:
         raise NestbedError(
             f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}; a system of your own is "
             "written path/to/file.py:ClassName."
         )
+    return _built_in(name)
+
+
+@cache
+def _built_in(name: str) -> BaseSystem:
     return CATALOGUE[name]()
 
 
@@ -42,7 +46,7 @@ def _from_file(file: str, name: str) -> BaseSystem:
         found = runpy.run_path(file)
     except NestbedError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = "" if isinstance(error, SyntaxError) else f" (line {last.lineno} of {Path(last.filename).name})"
         raise NestbedError(f"{file} does not run: {type(error).__name__}: {error}{where}.") from error
@@ -50,4 +54,7 @@ def _from_file(file: str, name: str) -> BaseSystem:
     if name not in kinds:
         own = [key for key, value in kinds.items() if value.__module__ == "<run_path>"]
         raise NestbedError(f"{file} has no system {name!r}; {did_you_mean(name, own)}.")
+    missing = sorted(getattr(kinds[name], "__abstractmethods__", ()))
+    if missing:
+        raise NestbedError(f"{name} in {file} has no method {', '.join(missing)}; define it to make it a system.")
     return kinds[name]()

@@ -27,6 +27,22 @@ class PolicyConfig:
     log_std: float = _option(0.0, "log σ of the designs before they are squashed, at the start")
     sees_previous: bool = _option(False, "whether the policy also sees the design before")
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+
+    def check(self) -> None:
+        """Raise unless every value is possible."""
+        _types(self)
+        if self.cell not in CELLS:
+            raise NestbedError(f"cell is {self.cell!r}; {did_you_mean(self.cell, CELLS)}.")
+        for part in ("encoder", "recurrent", "head"):
+            for size in getattr(self, part):
+                at_least_one(**{f"a layer of the policy's {part}": size})
+        if not abs(self.log_std) <= 10.0:
+            raise NestbedError(f"log_std is {self.log_std!r}, but it must be a number from -10 to 10.")
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -55,12 +71,13 @@ class TrainConfig:
         """Return this configuration with every value filled in and checked."""
         values = {name: value for name, value in vars(system.defaults).items() if vars(self)[name] is None}
         full = dataclasses.replace(self, **values)
-        full._check()
+        full.check()
         return full
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
         _types(self)
-        _types(self.policy)
+        self.policy.check()
         counts = ("iterations", "horizon", "trajectories", "particles", "moves", "sweeps", "batch")
         at_least_one(**{name: getattr(self, name) for name in counts})
         amounts = ("eta", "slew_penalty", "action_penalty", "clip", "learning_rate")
@@ -77,6 +94,8 @@ class TrainConfig:
 
     def updated(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
+        if not isinstance(changes, Mapping):
+            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
         return _updated(self, changes, "")
 
     def plain(self) -> dict[str, Any]:
@@ -89,6 +108,7 @@ class TrainConfig:
         return "\n".join([*lines, "", "[policy]", *_toml_lines(self.policy), ""])
 
 
+CELLS = ("gru", "lstm")
 CHOICES = {
     "belief": ("ibis", "exact"),
     "gain": ("general", "constant_noise"),
@@ -100,7 +120,7 @@ CHOICES = {
 def read(file: Path) -> dict[str, Any]:
     """Return the settings of a TOML file."""
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise NestbedError(f"cannot read the configuration {file}: {reason}.") from None
@@ -119,14 +139,17 @@ def assignments(pairs: Iterable[str]) -> dict[str, Any]:
         *rooms, last = name.strip().split(".")
         for room in rooms:
             place = place.setdefault(room, {})
+            if not isinstance(place, dict):
+                raise NestbedError(f"--set got {pair!r}, but {room} was set to {place!r} before; give one of the two.")
         place[last] = _value(text.strip())
     return settings
 
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        found = tomllib.loads(f"value = {text}")
+        return found["value"] if len(found) == 1 else text
+    except (tomllib.TOMLDecodeError, RecursionError):
         return {"True": True, "False": False}.get(text, text)
 
 

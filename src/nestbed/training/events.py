@@ -1,6 +1,7 @@
 """TensorBoard events, for those who watch their runs there."""
 
 from pathlib import Path
+from typing import Any
 
 from nestbed.errors import NestbedError
 from nestbed.runs import Run
@@ -16,10 +17,12 @@ class Events:
             raise NestbedError(
                 "TensorBoard events need the package tensorboardX; install it with: pip install 'nestbed[tensorboard]'."
             ) from None
-        self.writer = SummaryWriter(str(folder))
+        self.open = lambda: SummaryWriter(str(folder))
+        self.writer: Any = None
 
     def write(self, run: Run) -> None:
         """Write the last iteration."""
+        self.writer = self.writer or self.open()  # not before the run's folder is known to be good
         row = run.metrics[-1]
         for name, value in row.items():
             if name != "iteration" and value is not None:

@@ -64,6 +64,7 @@ def _open(key: jax.Array, system: BaseSystem, config: TrainConfig, folder: Path,
         found = runs.resumable(folder, system, config, key)
         if found is not None:
             return found
+    ScoreClimbing(system, config).template()  # complains of what cannot be built, before anything is written
     runs.begin(folder, key, system, config)
     run = _first(key, system, config)
     runs.record(run, folder)
