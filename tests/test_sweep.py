@@ -78,6 +78,7 @@ def test_mutant_resampling_biased_by_one_is_caught(monkeypatch):
         check_evidence(ALWAYS, monkeypatch)
 
 
+@pytest.mark.slow
 def test_evidence_of_the_nested_filter_converges_to_the_exact_one():
     """M = 512 particles instead of the exact belief: within 2 % of Z."""
     policy = prepare(Constant(1.0), LINEAR)
@@ -142,7 +143,7 @@ SLOW = pytest.mark.slow
     ("case", "threshold"),
     [
         ("exact", module.THRESHOLD),
-        ("exact", ALWAYS),
+        pytest.param("exact", ALWAYS, marks=SLOW),
         ("ibis", module.THRESHOLD),
         ("prior", module.THRESHOLD),
         pytest.param("ibis", ALWAYS, marks=SLOW),
@@ -177,6 +178,7 @@ def test_mutant_reference_trajectory_not_kept_is_caught():
         check_invariance(*CASES["exact"], sweeper=forgetful)
 
 
+@pytest.mark.slow
 def test_conditional_sweeps_find_the_target_from_a_bad_reference():
     """A Geweke-type check: 2000 chains of 40 sweeps from prior references reach the target; z below 4.5."""
     belief, policy = Gaussian(LINEAR), prepare(nb.policies.Random(LINEAR), LINEAR)

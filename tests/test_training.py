@@ -50,7 +50,7 @@ def double(policy):
 # The gradient of the objective.
 
 
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_gradient_against_finite_differences(cell):
     """Twenty directions through all weights, in float64."""
     system = nb.systems.load("double_link")
@@ -187,7 +187,10 @@ class StopHereError(Exception):
     """A power cut."""
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("plain", "lstm, two sweeps"))) for name in VARIANTS],
+)
 def test_resumed_run_is_the_run_never_stopped(variant, tmp_path):
     kind, changes = VARIANTS[variant]
     system, config = kind(), dataclasses.replace(SMALL, **changes)
