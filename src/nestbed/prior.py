@@ -53,6 +53,11 @@ class Prior:
         pairs = zip(keys, self.marginals, strict=True)
         return tuple(m.transform.inv(m.distribution.sample(k, shape)) for k, m in pairs)
 
+    def draw(self, key: jax.Array, shape: tuple[int, ...]) -> Components:
+        """Draw parameters themselves, one array of `shape` for each."""
+        keys = jax.random.split(key, len(self.marginals))
+        return tuple(m.distribution.sample(k, shape) for k, m in zip(keys, self.marginals, strict=True))
+
     def constrain(self, position: Components) -> Components:
         """Map unconstrained coordinates to parameters."""
         return tuple(m.transform(z) for m, z in zip(self.marginals, position, strict=True))

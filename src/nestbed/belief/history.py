@@ -23,7 +23,7 @@ def tabulate(states: Float[Array, "C T1 dx"], designs: Float[Array, "C T du"]) -
 
 
 def log_likelihood(system: BaseSystem, table: Table, count: Int[Array, ""], theta: Components) -> Float[Array, "C M"]:
-    """Return Σ log f over the first `count` steps, for trajectories (C) and their particles (M)."""
+    """Return Σ log f over the first `count` steps, for trajectories (C) and their particles (C or 1, M)."""
     dx, du = len(system.state), len(system.designs.names)
 
     def block(i: Int[Array, ""], total: Float[Array, "C M"]) -> Float[Array, "C M"]:
@@ -35,5 +35,5 @@ def log_likelihood(system: BaseSystem, table: Table, count: Int[Array, ""], thet
         return total
 
     blocks = (count + UNROLL - 1) // UNROLL
-    deviances = jax.lax.fori_loop(0, blocks, block, jnp.zeros(theta[0].shape))
+    deviances = jax.lax.fori_loop(0, blocks, block, jnp.zeros((table.shape[-1], theta[0].shape[-1])))
     return -0.5 * (deviances + count * system.log_volume)

@@ -1,0 +1,184 @@
+"""Contrastive bounds on the expected information gain: sPCE from below (`eq:spce-bound`), sNMC from above.
+
+Both compare how likely a record is under the parameters θ₀ that made it with how likely it is under L draws from the
+prior: sPCE counts θ₀ among the L + 1, so it cannot exceed log(L + 1); sNMC leaves it out.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nestbed import checks, noise
+from nestbed.belief import history
+from nestbed.belief.base import Record
+from nestbed.errors import at_least_one
+from nestbed.evaluation.eig import cores
+from nestbed.policies.base import prepare
+from nestbed.prior import Components
+from nestbed.simulation import simulate
+from nestbed.smc import faults
+from nestbed.system import BaseSystem
+
+GROUP = 16
+"""Records that are compared with the same contrastive draws; the draws then cost next to nothing."""
+CHUNK = 4096
+"""Contrastive draws at a time: whatever L is, no more than GROUP × CHUNK numbers are held."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An average over independent records, in nats."""
+
+    mean: float
+    standard_error: float  # NaN for a single record
+    values: Float[np.ndarray, " N"] = field(repr=False)  # of each record
+
+
+class Bounds(NamedTuple):
+    """Both bounds from the same records and draws."""
+
+    spce: Bound
+    snmc: Bound
+
+
+def spce(
+    key: jax.Array,
+    system: BaseSystem,
+    policy: Any,
+    *,
+    horizon: int | None = None,
+    outer: int = 16,
+    contrastive: int = 1_000_000,
+    progress: Callable[[int], None] | None = None,
+) -> Bound:
+    """Estimate sPCE, a lower bound on the expected information gain and on log(L + 1), from `outer` records.
+
+    `contrastive` is L; memory does not grow with it. Records share their contrastive draws in groups of 16.
+    """
+    return bounds(key, system, policy, horizon=horizon, outer=outer, contrastive=contrastive, progress=progress).spce
+
+
+def snmc(
+    key: jax.Array,
+    system: BaseSystem,
+    policy: Any,
+    *,
+    horizon: int | None = None,
+    outer: int = 16,
+    contrastive: int = 1_000_000,
+    progress: Callable[[int], None] | None = None,
+) -> Bound:
+    """Estimate sNMC, an upper bound on the expected information gain, as `spce` does the lower one."""
+    return bounds(key, system, policy, horizon=horizon, outer=outer, contrastive=contrastive, progress=progress).snmc
+
+
+def bounds(
+    key: jax.Array,
+    system: BaseSystem,
+    policy: Any,
+    *,
+    horizon: int | None = None,
+    outer: int = 16,
+    contrastive: int = 1_000_000,
+    progress: Callable[[int], None] | None = None,
+) -> Bounds:
+    """Estimate both bounds at once; `progress` is called with the number of records just finished, from any thread."""
+    checks.instance(system)
+    horizon = system.horizon if horizon is None else horizon
+    at_least_one(horizon=horizon, outer=outer, contrastive=contrastive)
+    ready = prepare(policy, system)
+    groups = -(-outer // GROUP)
+    size = -(-outer // groups)
+    keys = jax.random.split(noise.as_key(key), (groups, 2))
+
+    def run_group(index: int) -> tuple[np.ndarray, np.ndarray]:
+        theta, record = _experiments(keys[index, 0], system, ready, horizon, size)
+        _check(system, theta, record)
+        own, others = _likelihoods(keys[index, 1], system, theta, record, jnp.asarray(contrastive))
+        if np.isnan(others).any():
+            _blame(keys[index, 1], system, record, contrastive)
+        if progress is not None:
+            progress(min(size, outer - index * size))
+        return np.asarray(own), np.asarray(others)
+
+    with ThreadPoolExecutor(min(groups, cores())) as pool:
+        found = list(pool.map(run_group, range(groups)))
+    own, others = (np.concatenate(part)[:outer] for part in zip(*found, strict=True))
+    including = np.logaddexp(own, others) - np.log1p(contrastive)
+    return Bounds(_average(own - including), _average(own - others + np.log(contrastive)))
+
+
+@eqx.filter_jit
+def _experiments(
+    key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int
+) -> tuple[Components, Record]:
+    """Draw parameters from the prior and a record for each."""
+    theta_key, record_key = jax.random.split(key)
+    theta = system.parameters.draw(theta_key, (count,))
+    return theta, simulate(record_key, system, policy, theta, horizon)
+
+
+@eqx.filter_jit
+def _likelihoods(
+    key: jax.Array, system: BaseSystem, theta: Components, record: Record, contrastive: Int[Array, ""]
+) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
+    """Return the log-likelihood of each record under its own parameters, and the log of its sum over the others."""
+    table, steps = history.tabulate(*record), jnp.asarray(record.designs.shape[1])
+    own = history.log_likelihood(system, table, steps, tuple(value[:, None] for value in theta))[:, 0]
+
+    def chunk(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        top, total = carry
+        each = _chunk(key, system, table, steps, i)
+        each = jnp.where(jnp.arange(CHUNK) < contrastive - i * CHUNK, each, -jnp.inf)
+        higher = jnp.maximum(top, jnp.max(each, axis=1))
+        total = total * jnp.exp(top - higher) + jnp.sum(jnp.exp(each - higher[:, None]), axis=1)
+        return higher, total
+
+    chunks = (contrastive + CHUNK - 1) // CHUNK
+    nothing = jnp.full(own.shape, jnp.finfo(float).min), jnp.zeros(own.shape)
+    top, total = jax.lax.fori_loop(0, chunks, chunk, nothing)
+    return own, top + jnp.log(total)
+
+
+def _chunk(
+    key: jax.Array, system: BaseSystem, table: history.Table, steps: Int[Array, ""], i: Int[Array, ""]
+) -> Float[Array, "C K"]:
+    """Return the log-likelihood of each record under one chunk of contrastive draws."""
+    draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
+    return history.log_likelihood(system, table, steps, draws)
+
+
+def _check(system: BaseSystem, theta: Components, record: Record) -> None:
+    """Raise if a design left the box or a state is not finite."""
+    bad = np.argwhere(~np.isfinite(record.states).all(axis=-1))
+    if len(bad):
+        row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
+        blamed = np.array([value[row] for value in theta])
+        faults.check(system, faults.Fault(np.array(t - 1), record.states[row], record.designs[row], blamed))
+    faults.check_box(system, record.designs)
+
+
+def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int) -> None:
+    """Find the contrastive draw whose likelihood is no number, and raise."""
+    steps = record.designs.shape[1]
+    table = history.tabulate(*record)
+    chunk = eqx.filter_jit(_chunk)
+    for i in range(-(-contrastive // CHUNK)):
+        bad = np.argwhere(np.isnan(chunk(key, system, table, jnp.asarray(steps), jnp.asarray(i))))
+        if len(bad):
+            row, column = bad[0]
+            draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
+            theta = np.array([value[0, column] for value in draws])
+            faults.check(system, faults.Fault(np.array(steps - 1), record.states[row], record.designs[row], theta))
+
+
+def _average(values: Float[np.ndarray, " N"]) -> Bound:
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return Bound(float(values.mean()), float(error), values)
