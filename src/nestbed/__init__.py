@@ -21,6 +21,8 @@ _HOMES = {
     "sweep": "nestbed.smc.sweep",
     "compare": "nestbed.evaluation.comparison",
     "eig": "nestbed.evaluation.eig",
+    "snmc": "nestbed.evaluation.contrastive_bounds",
+    "spce": "nestbed.evaluation.contrastive_bounds",
     "posterior": "nestbed.evaluation.posterior",
     "train": "nestbed.training.train",
     "TrainConfig": "nestbed.training.config",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from nestbed.box import Box
     from nestbed.errors import NestbedError
     from nestbed.evaluation.comparison import compare
+    from nestbed.evaluation.contrastive_bounds import snmc, spce
     from nestbed.evaluation.eig import eig
     from nestbed.evaluation.posterior import posterior
     from nestbed.runs import load_policy, load_run

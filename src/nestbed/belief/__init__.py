@@ -6,7 +6,7 @@ from nestbed.belief.ibis import IBIS
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.system import BaseSystem
 
-__all__ = ["IBIS", "Belief", "Gaussian", "make"]
+__all__ = ["IBIS", "Belief", "Gaussian", "make", "simplest"]
 
 
 def make(kind: str | Belief, system: BaseSystem, particles: int, moves: int) -> Belief:
@@ -23,3 +23,12 @@ def make(kind: str | Belief, system: BaseSystem, particles: int, moves: int) -> 
     if kind == "exact":
         return Gaussian(system)
     raise NestbedError(f"there is no belief {kind!r}; {did_you_mean(str(kind), ('ibis', 'exact'))}.")
+
+
+def simplest(system: BaseSystem) -> str:
+    """Return "exact" where the system has an exact belief, else "ibis"."""
+    try:
+        Gaussian(system)
+    except NestbedError:
+        return "ibis"
+    return "exact"

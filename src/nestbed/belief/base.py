@@ -25,13 +25,16 @@ class Record(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The two terms of the gain of one experiment (`eq:stage_reward`)."""
+    """The two terms of the gain of one experiment (`eq:stage_reward`), and its closed form where there is one."""
 
     expected_log_density: Float[Array, " N"]  # α: E[log f] under the belief after the outcome
     log_predictive: Float[Array, " N"]  # −β: log of the predictive density under the belief before it
+    entropy_drop: Float[Array, " N"] | None = None  # entropy of the belief before, less that after
 
     def gain(self, system: BaseSystem, form: str) -> Float[Array, " N"]:
-        """Return r = α + β, or with the form "constant_noise" α replaced by its constant expectation."""
+        """Return r = α + β, with "constant_noise" α replaced by its expectation, or "closed_form": lost entropy."""
+        if form == "closed_form" and self.entropy_drop is not None:
+            return self.entropy_drop
         alpha = -system.noise_entropy() if form == "constant_noise" else self.expected_log_density
         return alpha - self.log_predictive
 
@@ -73,6 +76,15 @@ class Belief(ABC):
         self, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
     ) -> tuple[State, Evidence]:
         """Condition on the outcome `following` of design u in state x."""
+
+    @abstractmethod
+    def expected_gains(
+        self, key: jax.Array, state: State, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int
+    ) -> Float[Array, "N C"]:
+        """Return the expected gain of one experiment with each of C designs, by `outcomes` draws if not exactly.
+
+        The draws are the same for all designs, so that their difference tells the designs apart.
+        """
 
     @abstractmethod
     def culprit(

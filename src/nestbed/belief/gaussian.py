@@ -86,18 +86,27 @@ class Gaussian(Belief):
         self, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
     ) -> tuple[Normal, Evidence]:
         """Condition on every state of the outcome; both terms of the gain in closed form."""
-        log_predictive = jnp.zeros(x.shape[0])
+        log_predictive = entropy_drop = jnp.zeros(x.shape[0])
         posterior = state
         for i, row in enumerate(self._rows(x, u)):
             mean, variance = _predict(posterior, row)
             log_predictive += _log_normal(following[:, i] - mean, variance)
+            entropy_drop += 0.5 * jnp.log(variance / row.variance)
             posterior = _condition(posterior, row, following[:, i])
         expected = jnp.zeros(x.shape[0])
         for i, row in enumerate(self._rows(x, u)):
             mean, variance = _predict(posterior, row)
             spread = (variance - row.variance) / row.variance  # hᵀ P h / σ²
             expected += _log_normal(following[:, i] - mean, row.variance) - 0.5 * spread
-        return posterior, Evidence(expected, log_predictive)
+        return posterior, Evidence(expected, log_predictive, entropy_drop)
+
+    def expected_gains(
+        self, key: jax.Array, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int
+    ) -> Float[Array, "N C"]:
+        """Return the entropy that each design takes from the belief, which no outcome changes."""
+        held, now = jax.tree.map(lambda leaf: jnp.repeat(leaf, u.shape[1], axis=0), (state, x))
+        _, evidence = self.update(held, now, u.reshape(-1, u.shape[-1]), jnp.zeros_like(now))
+        return evidence.gain(self.system, "closed_form").reshape(u.shape[:2])
 
     def culprit(
         self, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]

@@ -135,6 +135,31 @@ class IBIS(Belief):
         )
         return updated, Evidence(expected / total, log_predictive)
 
+    def expected_gains(
+        self, key: jax.Array, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int
+    ) -> Float[Array, "N C"]:
+        """Average log f(x′ | θ) − log Σ W f(x′ | θ′) over outcomes x′ of particles θ, drawn alike for all designs."""
+        rows = x.shape[0]
+        offsets = noise.uniforms(key, (rows, outcomes))
+        upto = jnp.cumsum(jnp.exp(state.log_weights), axis=-1)
+        targets = (jnp.arange(outcomes) + offsets) / outcomes * upto[:, -1:]  # one in each of as many equal shares
+        chosen = jnp.sum(upto[:, None, :] <= targets[:, :, None], axis=-1)
+        chosen = jnp.minimum(chosen, self.particles - 1)
+        own = tuple(jnp.take_along_axis(value, chosen, axis=1) for value in state.theta)
+        normals = tuple(noise.normals(key, (len(self.system.state_names), rows, outcomes), lane=1))
+        now = components(x)
+        others = tuple(value[:, None, :] for value in state.theta)
+
+        def of(design: Float[Array, "N du"]) -> Float[Array, " N"]:
+            given = components(design)
+            following = self.system.outcome(normals, now, given, own)
+            wide = [tuple(value[..., None] for value in values) for values in (now, given, following)]
+            mixture = self.system.log_density(wide[0], wide[1], others, wide[2]) + state.log_weights[:, None, :]
+            likely = self.system.log_density(now, given, own, following)
+            return jnp.mean(likely - jax.nn.logsumexp(mixture, axis=-1), axis=-1)
+
+        return jax.lax.map(of, jnp.swapaxes(u, 0, 1)).T
+
     def culprit(
         self,
         state: Particles,

@@ -1,9 +1,11 @@
 """Several policies on one system, scored alike."""
 
 import csv
-from collections.abc import Callable, Mapping
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import numpy as np
@@ -11,8 +13,17 @@ from jaxtyping import Float
 
 from nestbed import noise
 from nestbed.errors import NestbedError, at_least_one
-from nestbed.evaluation.eig import Estimate, eig
+from nestbed.evaluation.contrastive_bounds import bounds
+from nestbed.evaluation.eig import eig
 from nestbed.system import BaseSystem
+
+
+class Spread(NamedTuple):
+    """A mean over seeds, in nats."""
+
+    mean: float
+    sd: float  # over seeds, each the mean of its own trajectories
+    standard_error: float  # over all trajectories
 
 
 class Score(NamedTuple):
@@ -23,6 +34,40 @@ class Score(NamedTuple):
     sd: float  # over seeds, each the mean of its own trajectories
     standard_error: float
     steps: Float[np.ndarray, "N T"]  # gain of every experiment of every trajectory
+    spce: Spread | None = None  # lower bound
+    snmc: Spread | None = None  # upper bound
+
+
+class Comparison(Sequence[Score]):
+    """Scores in the order in which the policies were given."""
+
+    def __init__(self, scores: Sequence[Score]):
+        self.scores = tuple(scores)
+
+    @overload
+    def __getitem__(self, index: int) -> Score: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Score]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self.scores[index]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[Score]:
+        return iter(self.scores)
+
+    def beats(self, one: str, other: str) -> float:
+        """Return the probability that one policy's expected gain is above another's, given the two estimates."""
+        named = {score.policy: score for score in self.scores}
+        a, b = named[one], named[other]
+        error = math.hypot(a.standard_error, b.standard_error)
+        return 0.5 if one == other else 0.5 * math.erfc((b.mean - a.mean) / (error * math.sqrt(2.0)))
+
+    def __str__(self) -> str:
+        width = max(len(score.policy) for score in self.scores)
+        lines = [f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats" for s in self.scores]
+        return "\n".join(lines)
 
 
 def compare(
@@ -32,38 +77,56 @@ def compare(
     *,
     seeds: int = 25,
     trajectories: int = 16,
+    contrastive: int | None = None,
     progress: Callable[[str, int], None] | None = None,
     **settings: Any,
-) -> list[Score]:
+) -> Comparison:
     """Score every policy by `seeds` estimates of `trajectories` each; `settings` go to `eig`.
 
-    `progress` is called with a policy's name and the number of its trajectories just finished, from any thread.
+    With `contrastive`, as many draws also give the bounds sPCE and sNMC, from as many records. A policy's numbers
+    hang on the key and its name, not on the others beside it. `progress` is called with a policy's name and the
+    number of its trajectories just finished, from any thread.
     """
     at_least_one(seeds=seeds, trajectories=trajectories)
     if not isinstance(policies, Mapping) or not policies:
         raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
-    keys = jax.random.split(noise.as_key(key), len(policies))
+    key = noise.as_key(key)
     scores = []
-    for policy_key, (name, policy) in zip(keys, policies.items(), strict=True):
+    for name, policy in policies.items():
+        gain_key, bound_key = jax.random.split(jax.random.fold_in(key, zlib.crc32(name.encode())))
         told = None if progress is None else _telling(progress, name)
-        estimate = eig(policy_key, system, policy, trajectories=seeds * trajectories, progress=told, **settings)
-        scores.append(_score(name, estimate, seeds))
-    return scores
+        estimate = eig(gain_key, system, policy, trajectories=seeds * trajectories, progress=told, **settings)
+        score = Score(name, *_spread(estimate.gains, seeds), estimate.steps)
+        if contrastive is not None:
+            size = {"horizon": settings.get("horizon"), "outer": seeds * trajectories, "contrastive": contrastive}
+            found = bounds(bound_key, system, policy, progress=told, **size)
+            score = score._replace(spce=_spread(found.spce.values, seeds), snmc=_spread(found.snmc.values, seeds))
+        scores.append(score)
+    return Comparison(scores)
 
 
 def _telling(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
     return lambda count: progress(name, count)
 
 
-def _score(name: str, estimate: Estimate, seeds: int) -> Score:
-    means = estimate.gains.reshape(seeds, -1).mean(axis=1)
-    sd = float(means.std(ddof=1)) if seeds > 1 else float("nan")
-    return Score(name, estimate.mean, sd, estimate.standard_error, estimate.steps)
+def _spread(values: Float[np.ndarray, " N"], seeds: int) -> Spread:
+    means = values.reshape(seeds, -1).mean(axis=1)
+    sd = float(means.std(ddof=1)) if seeds > 1 else math.nan
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
+    return Spread(float(values.mean()), sd, error)
 
 
-def save_table(scores: list[Score], file: Path) -> None:
-    """Write one line per policy."""
+def save_table(scores: Comparison, file: Path) -> None:
+    """Write one line per policy: its estimates, and the probability that it beats each of the others."""
+    names = [score.policy for score in scores]
+    metrics = [name for name in ("spce", "snmc") if getattr(scores[0], name) is not None]
+    parts = ("mean_nats", "sd_over_seeds", "standard_error")
+    columns = [f"{metric}_{part}" for metric in ("eig", *metrics) for part in parts]
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["policy", "eig_mean_nats", "eig_sd_over_seeds", "standard_error"])
-        writer.writerows([s.policy, f"{s.mean:.6f}", f"{s.sd:.6f}", f"{s.standard_error:.6f}"] for s in scores)
+        writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
+        for score in scores:
+            values = [score.mean, score.sd, score.standard_error]
+            values += [value for metric in metrics for value in getattr(score, metric)]
+            chances = [scores.beats(score.policy, name) for name in names]
+            writer.writerow([score.policy, *(f"{value:.6f}" for value in [*values, *chances])])

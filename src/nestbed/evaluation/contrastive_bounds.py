@@ -93,7 +93,7 @@ def bounds(
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, outer=outer, contrastive=contrastive)
-    ready = prepare(policy, system)
+    ready = prepare(policy, system, horizon)
     groups = -(-outer // GROUP)
     size = -(-outer // groups)
     keys = jax.random.split(noise.as_key(key), (groups, 2))
@@ -160,8 +160,8 @@ def _check(system: BaseSystem, theta: Components, record: Record) -> None:
     bad = np.argwhere(~np.isfinite(record.states).all(axis=-1))
     if len(bad):
         row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
-        blamed = np.array([value[row] for value in theta])
-        faults.check(system, faults.Fault(np.array(t - 1), record.states[row], record.designs[row], blamed))
+        blamed = jnp.stack([value[row] for value in theta])
+        faults.check(system, faults.Fault(jnp.array(t - 1), record.states[row], record.designs[row], blamed))
     faults.check_box(system, record.designs)
 
 
@@ -175,8 +175,8 @@ def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int)
         if len(bad):
             row, column = bad[0]
             draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
-            theta = np.array([value[0, column] for value in draws])
-            faults.check(system, faults.Fault(np.array(steps - 1), record.states[row], record.designs[row], theta))
+            theta = jnp.stack([value[0, column] for value in draws])
+            faults.check(system, faults.Fault(jnp.array(steps - 1), record.states[row], record.designs[row], theta))
 
 
 def _average(values: Float[np.ndarray, " N"]) -> Bound:

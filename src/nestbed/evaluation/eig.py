@@ -17,7 +17,8 @@ from nestbed.belief.base import Belief
 from nestbed.errors import at_least_one
 from nestbed.policies.base import prepare
 from nestbed.smc import faults
-from nestbed.smc.sweep import Potential, check_gain_form, compiled_sweep
+from nestbed.smc.potential import Potential
+from nestbed.smc.sweep import check_gain_form, compiled_sweep
 from nestbed.system import BaseSystem
 
 BLOCK = 8
@@ -55,9 +56,10 @@ def eig(
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, trajectories=trajectories)
-    check_gain_form(system, gain)
     made = beliefs.make(belief, system, particles, moves)
-    return estimate(noise.as_key(key), made, prepare(policy, system), horizon, trajectories, gain, BLOCK, progress)
+    check_gain_form(made, gain)
+    ready = prepare(policy, system, horizon)
+    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, BLOCK, progress)
 
 
 def estimate(

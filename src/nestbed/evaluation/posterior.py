@@ -46,10 +46,10 @@ def posterior(
     checks.instance(system)
     states, designs = jnp.asarray(states, float), jnp.asarray(designs, float)
     _check(system, states, designs)
-    check_gain_form(system, gain)
     single = states.ndim == 2
     record = Record(states[None], designs[None]) if single else Record(states, designs)
     made = beliefs.make(belief, system, particles, moves)
+    check_gain_form(made, gain)
     result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
     faults.check(system, fault)
     _warn_of_collapse(result, made)

@@ -53,8 +53,11 @@ class _Plain(eqx.Module):
         return self._object().step(key, carry, x, u_previous)
 
 
-def prepare(policy: Any, system: BaseSystem) -> Any:
-    """Return the policy in a form that compiles, or say what is wrong with it."""
+def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
+    """Return the policy in a form that compiles, or say what is wrong with it.
+
+    A policy that remembers a limited number of experiments says how many by its attribute `longest`.
+    """
     if isinstance(policy, type):
         raise NestbedError(
             f"the policy is the class {policy.__name__}; give an instance of it, such as {policy.__name__}(system)."
@@ -63,6 +66,12 @@ def prepare(policy: Any, system: BaseSystem) -> Any:
         raise NestbedError(
             f"the policy is a {type(policy).__name__}, but it needs the methods init() -> carry and "
             "step(key, carry, x, u_previous) -> (carry, u)."
+        )
+    longest = getattr(policy, "longest", None)
+    if horizon is not None and isinstance(longest, int) and horizon > longest:
+        raise NestbedError(
+            f"the policy {type(policy).__name__} was made for at most {longest} experiments, but {horizon} are asked "
+            f"for; make it with horizon={horizon}."
         )
     leaf = jax.tree_util.all_leaves([policy])
     ready = _plain(policy) if leaf and hasattr(policy, "__dict__") else policy

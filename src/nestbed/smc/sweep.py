@@ -17,27 +17,12 @@ from nestbed.belief.base import Belief, Record
 from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
 from nestbed.policies.base import prepare
 from nestbed.smc import faults, resampling, weights
+from nestbed.smc.potential import Potential
 from nestbed.smc.reference import Reference, Step, trace
 from nestbed.system import BaseSystem
 
 THRESHOLD = 0.75
 """Trajectories are resampled when their effective sample size falls below this share of N."""
-
-
-class Potential(NamedTuple):
-    """log g = η · (gain − penalties): what trajectories are weighted by."""
-
-    eta: Float[Array, ""]
-    slew_penalty: Float[Array, ""]
-    action_penalty: Float[Array, ""]
-
-    def log(
-        self, gain: Float[Array, " N"], u: Float[Array, "N du"], u_previous: Float[Array, "N du"]
-    ) -> Float[Array, " N"]:
-        """Return the log-potential of one experiment."""
-        slew = jnp.sum((u - u_previous) ** 2, axis=-1)
-        action = jnp.sum(u**2, axis=-1)
-        return self.eta * (gain - self.slew_penalty * slew - self.action_penalty * action)
 
 
 class Diagnostics(NamedTuple):
@@ -95,7 +80,8 @@ def sweep(
     of the designs from one experiment to the next, `action_penalty` their squares; neither enters the reported gains.
     `log_evidence` is the log of the mean of that exponential over trajectories: η times the gain, on a risk-seeking
     average. With a `reference` the sweep is conditional: it keeps that trajectory and its beliefs among the N.
-    `gain` is "general" (`alg:reweight-function`) or "constant_noise" (`eq:eig_constant_noise`, higher variance).
+    `gain` is "general" (`alg:reweight-function`), "constant_noise" (`eq:eig_constant_noise`, higher variance) or, for
+    exact beliefs, "closed_form" (the entropy that the belief loses, lower variance).
     """
     checks.instance(system)
     defaults = system.defaults
@@ -115,7 +101,7 @@ def sweep(
     }
     at_least_zero(**terms)
     potential = Potential(**{name: jnp.asarray(value, float) for name, value in terms.items()})
-    check_gain_form(system, gain)
+    check_gain_form(made, gain)
     if reference is not None:
         if not isinstance(reference, Reference):
             raise NestbedError(
@@ -128,19 +114,26 @@ def sweep(
             )
         reference.check(system, made, horizon)
     result, fault = compiled_sweep(
-        noise.as_key(key), made, prepare(policy, system), potential, horizon, count, gain, reference, True
+        noise.as_key(key), made, prepare(policy, system, horizon), potential, horizon, count, gain, reference, True
     )
     faults.check(system, fault)
     faults.check_box(system, result.designs)
     return result
 
 
-def check_gain_form(system: BaseSystem, form: str) -> None:
-    """Raise unless the form of the gain exists and suits the system."""
-    if form not in ("general", "constant_noise"):
-        raise NestbedError(f"there is no gain form {form!r}; {did_you_mean(form, ('general', 'constant_noise'))}.")
-    if form == "constant_noise" and not system.constant_noise:
-        raise NestbedError(f"the noise of {system.name} is not constant, so use gain='general'.")
+GAINS = ("general", "constant_noise", "closed_form")
+
+
+def check_gain_form(belief: Belief, form: str) -> None:
+    """Raise unless the form of the gain exists and suits the system and its belief."""
+    if form not in GAINS:
+        raise NestbedError(f"there is no gain form {form!r}; {did_you_mean(str(form), GAINS)}.")
+    if form == "constant_noise" and not belief.system.constant_noise:
+        raise NestbedError(f"the noise of {belief.system.name} is not constant, so use gain='general'.")
+    if form == "closed_form" and belief.kind != "exact":
+        raise NestbedError(
+            f"the gain of {belief.kind} beliefs has no closed form; use gain='general' or belief='exact'."
+        )
 
 
 def run(

@@ -54,7 +54,7 @@ class TrainConfig:
     particles: int = _option(None, "M: parameter particles per trajectory")
     moves: int = _option(None, "Metropolis steps per rejuvenation of particles")
     belief: str = _option("ibis", 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)')
-    gain: str = _option("general", 'form of the gain: "general" or "constant_noise"')
+    gain: str = _option("general", 'form of the gain: "general", "constant_noise" or "closed_form" (exact belief)')
     eta: float = _option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
     slew_penalty: float = _option(None, "on squared changes of the designs")
     action_penalty: float = _option(0.0, "on squared designs")
@@ -111,7 +111,7 @@ class TrainConfig:
 CELLS = ("gru", "lstm")
 CHOICES = {
     "belief": ("ibis", "exact"),
-    "gain": ("general", "constant_noise"),
+    "gain": ("general", "constant_noise", "closed_form"),
     "optimiser": ("adam", "adamw", "rmsprop", "sgd"),
     "schedule": ("constant", "cosine", "linear"),
 }

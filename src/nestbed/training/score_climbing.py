@@ -21,8 +21,9 @@ from nestbed.evaluation.eig import estimate
 from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc import faults
+from nestbed.smc.potential import Potential
 from nestbed.smc.reference import Reference
-from nestbed.smc.sweep import Potential, Sweep, check_gain_form, compiled_sweep
+from nestbed.smc.sweep import Sweep, check_gain_form, compiled_sweep
 from nestbed.system import BaseSystem
 from nestbed.training.config import TrainConfig
 
@@ -56,9 +57,9 @@ class ScoreClimbing:
     """One training run's fixed parts: system, configuration, belief and potential."""
 
     def __init__(self, system: BaseSystem, config: TrainConfig):
-        check_gain_form(system, config.gain)
         self.system, self.config = system, config
         self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
+        check_gain_form(self.belief, config.gain)
         terms = config.eta, config.slew_penalty, config.action_penalty
         self.potential = Potential(*(jnp.asarray(value, float) for value in terms))
 

@@ -1,0 +1,134 @@
+"""The excitations that engineers use today: signals fixed beforehand, whatever the outcomes."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nestbed import checks
+from nestbed.errors import NestbedError, at_least_one
+from nestbed.system import BaseSystem
+
+
+class Replay(eqx.Module):
+    """A given signal, one row of designs per experiment; it begins again when it ends."""
+
+    table: Float[Array, "period du"]
+    hold: int = eqx.field(static=True)  # experiments that each row is held for
+
+    def __init__(self, system: BaseSystem, designs: Any, hold: int = 1):
+        checks.instance(system)
+        at_least_one(hold=hold)
+        table, count = np.asarray(designs, float), len(system.design_names)
+        if table.ndim != 2 or table.shape[1] != count or not len(table):
+            raise NestbedError(
+                f"the signal has the shape {table.shape}, but {system.name} needs one row of {count} design(s) "
+                f"{system.design_names} per experiment."
+            )
+        self.table, self.hold = jnp.array(table), hold
+
+    def init(self) -> Int[Array, ""]:
+        """Return no experiment done."""
+        return jnp.zeros((), jnp.int32)
+
+    def step(
+        self, key: jax.Array, carry: Int[Array, ""], x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+    ) -> tuple[Int[Array, ""], Float[Array, " du"]]:
+        """Return the next row."""
+        return carry + 1, self.table[(carry // self.hold) % self.table.shape[0]]
+
+
+class Chirp(Replay):
+    """A sine between the limits whose frequency rises linearly over the horizon.
+
+    Frequencies are in cycles per unit of time; by default from one cycle per horizon to a tenth of the sampling rate.
+    Several channels are spread over half a cycle of phase.
+    """
+
+    def __init__(
+        self, system: BaseSystem, low: float | None = None, high: float | None = None, horizon: int | None = None
+    ):
+        checks.instance(system)
+        steps = _horizon(system, horizon)
+        low, high = _band(system, low, high, steps)
+        time = system.step * np.arange(steps)
+        phase = 2.0 * math.pi * (low * time + 0.5 * (high - low) * time**2 / (system.step * steps))
+        count = len(system.design_names)
+        super().__init__(system, _scaled(system, np.sin(phase[:, None] + math.pi * np.arange(count) / count)))
+
+
+class Multisine(Replay):
+    """A sum of sines of equal power at harmonics of one cycle per horizon, with Schroeder's phases, scaled to the box.
+
+    Frequencies are in cycles per unit of time; by default from one cycle per horizon to a tenth of the sampling rate.
+    Several channels take the harmonics in turn, so that they are uncorrelated over a horizon.
+    """
+
+    def __init__(
+        self, system: BaseSystem, low: float | None = None, high: float | None = None, horizon: int | None = None
+    ):
+        checks.instance(system)
+        steps, count = _horizon(system, horizon), len(system.design_names)
+        low, high = _band(system, low, high, steps)
+        base = 1.0 / (system.step * steps)
+        first = max(1, math.ceil(low / base - 1e-9))
+        harmonics = np.arange(first, max(math.floor(high / base + 1e-9), first + count - 1) + 1)
+        time = system.step * np.arange(steps)
+        columns = []
+        for channel in range(count):
+            own = harmonics[channel::count]
+            phases = -math.pi * np.arange(len(own)) * (np.arange(len(own)) + 1) / len(own)
+            wave = np.cos(2.0 * math.pi * base * own * time[:, None] + phases).sum(axis=1)
+            columns.append(wave / np.abs(wave).max())
+        super().__init__(system, _scaled(system, np.stack(columns, axis=1)))
+
+
+class MaximumLength(Replay):
+    """A pseudo-random binary signal of maximum length between the limits, each value held for `hold` experiments.
+
+    A shift register of `order` stages repeats after 2^order − 1 values; by default the shortest that does not repeat
+    within the horizon. Several channels are the same sequence shifted evenly against each other.
+    """
+
+    def __init__(self, system: BaseSystem, hold: int = 4, order: int | None = None, horizon: int | None = None):
+        checks.instance(system)
+        at_least_one(hold=hold)
+        from scipy.signal import max_len_seq
+
+        steps = _horizon(system, horizon)
+        order = max(2, math.ceil(math.log2(steps / hold + 1))) if order is None else order
+        if not isinstance(order, int) or not 2 <= order <= 20:
+            raise NestbedError(f"order is {order!r}, but a shift register has from 2 to 20 stages.")
+        signs = 2.0 * max_len_seq(order)[0] - 1.0
+        count = len(system.design_names)
+        shifts = [round(channel * len(signs) / count) for channel in range(count)]
+        super().__init__(system, _scaled(system, np.stack([np.roll(signs, -s) for s in shifts], axis=1)), hold)
+
+
+def _horizon(system: BaseSystem, horizon: int | None) -> int:
+    steps = system.horizon if horizon is None else horizon
+    at_least_one(horizon=steps)
+    return steps
+
+
+def _band(system: BaseSystem, low: float | None, high: float | None, steps: int) -> tuple[float, float]:
+    """Return the lowest and the highest frequency, the defaults filled in."""
+    nyquist = 0.5 / system.step
+    low = 1.0 / (system.step * steps) if low is None else low
+    high = max(0.1 / system.step, low) if high is None else high
+    if not 0 < low <= high <= nyquist * (1 + 1e-9):
+        raise NestbedError(
+            f"the frequencies are {low!r} to {high!r}, but they must be positive, in rising order and at most "
+            f"{nyquist:g}, half the sampling rate of {system.name} (step = {system.step:g})."
+        )
+    return low, high
+
+
+def _scaled(system: BaseSystem, unit: Float[np.ndarray, "period du"]) -> Float[np.ndarray, "period du"]:
+    """Return a signal within ±1 stretched to the box."""
+    low, high = np.array(system.designs.low), np.array(system.designs.high)
+    return np.clip(0.5 * (high + low) + 0.5 * (high - low) * unit, low, high)
