@@ -13,6 +13,8 @@ from cyclopts import Parameter
 from nestbed import __version__
 
 if TYPE_CHECKING:
+    from nestbed.evaluation.comparison import Comparison
+    from nestbed.evaluation.reading import Settings
     from nestbed.runs import Run
     from nestbed.system import BaseSystem
     from nestbed.training.config import TrainConfig
@@ -162,6 +164,69 @@ def show(*folders: Path) -> None:
 
 
 @app.command
+def evaluate(
+    policy: str,
+    *,
+    system: str | None = None,
+    seeds: int = 25,
+    trajectories: int = 16,
+    particles: int = 1024,
+    moves: int = 3,
+    belief: str = "ibis",
+    contrastive: int = 1_000_000,
+    horizon: int | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Say how good one policy is: its expected information gain, with a bound from below and one from above.
+
+    Examples:
+
+    nestbed evaluate runs/nonlinear_pendulum
+
+    nestbed evaluate runs/motor/policy_best.npz --system my_motor.py:Motor
+
+    nestbed evaluate chirp --system cart_pole
+
+    Parameters
+    ----------
+    policy
+        Folder of a run (its mean policy after the last iteration), a policy file (.npz), or a baseline such as random.
+    system
+        A built-in system, or path/to/file.py:ClassName; needed for baselines and for what was trained on a system of
+        your own.
+    seeds
+        Independent estimates; their spread is the sd.
+    trajectories
+        N: simulated records per estimate.
+    particles
+        M: parameter particles per record. One experiment's estimated gain cannot exceed log M.
+    moves
+        Metropolis steps whenever a record's particles are resampled.
+    belief
+        ibis (particles), or exact for systems that are linear in their parameters.
+    contrastive
+        L: contrastive draws of the bounds; the lower one cannot exceed log(L + 1). 0 leaves the bounds out.
+    horizon
+        T: experiments (time steps) per record; by default that of the run's training, or else the system's own.
+    seed
+        Seed of all randomness: the same seed gives the same numbers.
+    out
+        Folder for the table (CSV) and the figure (PNG); made if missing.
+    """
+    from nestbed import terminal
+    from nestbed.evaluation import reading
+
+    found = reading.policy(policy, system)
+    settings = reading.Settings(
+        seeds, trajectories, particles, moves, belief, horizon or found.horizon, contrastive, seed
+    )
+    scores = _score(found.system, {found.name: found.policy}, settings, found.title, out)
+    rows = reading.evaluated(scores[0], settings)
+    terminal.evaluation(rows, f"{found.name} on {found.title}", settings.told)
+
+
+@app.command
 def compare(
     system: str,
     runs: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
@@ -172,6 +237,7 @@ def compare(
     particles: int = 1024,
     moves: int = 3,
     belief: str = "ibis",
+    contrastive: int = 0,
     horizon: int | None = None,
     seed: int = 0,
     out: Path | None = None,
@@ -180,9 +246,9 @@ def compare(
 
     Examples:
 
-    nestbed compare cart_pole --baselines random prbs --out results/cart_pole
+    nestbed compare cart_pole --baselines random prbs chirp --out results/cart_pole
 
-    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum
+    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum --contrastive 1000000
 
     Parameters
     ----------
@@ -191,7 +257,8 @@ def compare(
     runs
         Folders of trained policies; their mean policies after the last iteration are scored.
     baselines
-        Policies to score beside them: random, prbs (all channels together) or prbs_independent (a coin for each).
+        Policies to score beside them: random, prbs (limits by coin toss, all channels together), prbs_independent (a
+        coin for each), maximum_length, chirp, multisine, myopic (as the paper has it) or greedy.
     seeds
         Independent estimates per policy; their spread is the sd of the table.
     trajectories
@@ -202,6 +269,8 @@ def compare(
         Metropolis steps whenever a record's particles are resampled.
     belief
         ibis (particles), or exact for systems that are linear in their parameters.
+    contrastive
+        L: draws for the bounds sPCE and sNMC beside the estimate, such as 1000000; 0 leaves them out.
     horizon
         T: experiments (time steps) per record; by default that of the runs' training, or else the system's own.
     seed
@@ -209,61 +278,34 @@ def compare(
     out
         Folder for the table (CSV) and the figure (PNG); made if missing.
     """
-    import jax
-
-    from nestbed import figures, storage, terminal
-    from nestbed.errors import NestbedError, at_least_one
-    from nestbed.evaluation import comparison
+    from nestbed import terminal
+    from nestbed.errors import NestbedError
+    from nestbed.evaluation import reading
+    from nestbed.policies import baseline
     from nestbed.systems import load
 
-    at_least_one(seeds=seeds, trajectories=trajectories, particles=particles, moves=moves)
-    if horizon is not None:
-        at_least_one(horizon=horizon)
-    _check_seeds(seed, 1)
     model = load(system)
-    trained = _trained(runs or [], model)
-    policies = {
-        **{name: run.policy.mean() for name, run in trained.items()},
-        **{name: _baseline(name, model) for name in baselines},
-    }
+    trained = reading.runs(runs or [], model)
     lengths = {run.config.horizon for run in trained.values()}
     horizon = horizon or (lengths.pop() if len(lengths) == 1 else model.horizon)
+    settings = reading.Settings(seeds, trajectories, particles, moves, belief, horizon, contrastive, seed)
+    policies = {
+        **{name: run.policy.mean() for name, run in trained.items()},
+        **{name: baseline(name, model, horizon) for name in baselines},
+    }
     if not policies:
         raise NestbedError("there is nothing to compare; name a run's folder or --baselines, such as random.")
-    folder = None if out is None else storage.writable(out)
-    with terminal.Comparison(policies, seeds * trajectories) as advance:
-        scores = comparison.compare(
-            jax.random.key(seed),
-            model,
-            policies,
-            seeds=seeds,
-            trajectories=trajectories,
-            particles=particles,
-            moves=moves,
-            belief=belief,
-            horizon=horizon,
-            progress=advance,
-        )
-    steps = horizon
-    inner = f"M = {particles}, {moves} moves" if belief == "ibis" else "exact belief"
-    settings = f"T = {steps}, N = {trajectories}, {inner}, {seeds} seed{'s' * (seeds > 1)}"
-    terminal.scores(scores, system, settings)
-    if folder is not None:
-        try:
-            comparison.save_table(scores, folder / "comparison.csv")
-            figures.information_gain(scores, model, folder / "comparison.png", name=system)
-        except OSError as error:
-            raise NestbedError(
-                f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
-                "choose another --out and repeat."
-            ) from None
-        print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
+    scores = _score(model, policies, settings, system, out)
+    terminal.scores(scores, system, settings.told)
+    for name, run in trained.items():
+        if run.config.budget:
+            print(f"{name}: {run.config.budget}")
 
 
 def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> dict[int, Path]:
     """Return the folder of each seed: those that a folder to be resumed holds, or those asked for."""
     from nestbed import runs
-    from nestbed.errors import NestbedError, at_least_one
+    from nestbed.errors import NestbedError, at_least_one, seed_from
 
     if resume and not folder.exists():
         raise NestbedError(f"there is nothing to resume in {folder}; correct --out, or leave out --resume to begin.")
@@ -271,7 +313,7 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
         return {runs.load_seed(place): place for place in runs.within(folder)}
     first, count = 0 if seed is None else seed, 1 if seeds is None else seeds
     at_least_one(seeds=count)
-    _check_seeds(first, count)
+    seed_from(first, count)
     if count == 1:
         if runs.any_within(folder) and not runs.holds_run(folder):
             raise NestbedError(f"the folder {folder} holds several seeds; give --seeds or --resume, or another --out.")
@@ -313,34 +355,34 @@ def _train(
     return train(jax.random.key(seed), system, config, out=folder, resume=resume, progress=progress)
 
 
-def _trained(folders: list[Path], system: "BaseSystem") -> "dict[str, Run]":
-    from nestbed.runs import load_run, within
+def _score(
+    system: "BaseSystem", policies: dict[str, object], settings: "Settings", title: str, out: Path | None
+) -> "Comparison":
+    """Score policies while a bar shows how far it is, and save table and figure if there is a folder for them."""
+    import jax
 
-    places = [place for folder in folders for place in within(folder)]
-    short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in places]
-    names = short if len({*short}) == len(short) else [str(place) for place in places]
-    return {name: load_run(place, system) for name, place in zip(names, places, strict=True)}
-
-
-def _baseline(name: str, system: "BaseSystem") -> object:
-    from nestbed.errors import NestbedError, did_you_mean
-    from nestbed.policies import PRBS, Random
-
-    makers = {
-        "random": lambda: Random(system),
-        "prbs": lambda: PRBS(system),
-        "prbs_independent": lambda: PRBS(system, channels="independent"),
-    }
-    if name not in makers:
-        raise NestbedError(f"there is no baseline {name!r}; {did_you_mean(name, makers)}.")
-    return makers[name]()
-
-
-def _check_seeds(seed: int, count: int) -> None:
+    from nestbed import figures, storage, terminal
     from nestbed.errors import NestbedError
+    from nestbed.evaluation import comparison
 
-    if not 0 <= seed <= 2**32 - count:
-        raise NestbedError(f"the seed is {seed}, but it must be a whole number from 0 to {2**32 - count}.")
+    folder = None if out is None else storage.writable(out)
+    rounds = 2 if settings.contrastive else 1
+    with terminal.Comparing(policies, rounds * settings.seeds * settings.trajectories) as advance:
+        scores = comparison.compare(
+            jax.random.key(settings.seed), system, policies, progress=advance, **settings.of_comparison()
+        )
+    if folder is not None:
+        try:
+            comparison.save_table(scores, folder / "comparison.csv")
+            figures.information_gain(scores, system, folder / "comparison.png", name=title)
+        except OSError as error:
+            terminal.scores(scores, title, settings.told)
+            raise NestbedError(
+                f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
+                "choose another --out and repeat."
+            ) from None
+        print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
+    return scores
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:

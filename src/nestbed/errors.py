@@ -35,3 +35,9 @@ def at_least_zero(**values: object) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= sys.float_info.max:  # type: ignore[operator]
             raise NestbedError(f"{name} is {value!r}, but it must be a finite number of at least 0.")
+
+
+def seed_from(first: int, count: int = 1) -> None:
+    """Raise unless `count` seeds from the first on can all make a key."""
+    if not 0 <= first <= 2**32 - count:
+        raise NestbedError(f"the seed is {first}, but it must be a whole number from 0 to {2**32 - count}.")

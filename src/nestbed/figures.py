@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.comparison import Score
+    from nestbed.evaluation.comparison import Comparison
     from nestbed.runs import Log
     from nestbed.system import BaseSystem
 
@@ -17,7 +17,7 @@ LINES = ("-", "--", ":")
 GREY = "#666666"
 
 
-def information_gain(scores: "list[Score]", system: "BaseSystem", file: Path, name: str | None = None) -> None:
+def information_gain(scores: "Comparison", system: "BaseSystem", file: Path, name: str | None = None) -> None:
     """Draw information gained against experiments done, with a band of two standard errors."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.comparison import Score
+    from nestbed.evaluation.comparison import Comparison, Spread
     from nestbed.runs import Log, Run
     from nestbed.system import BaseSystem
 
@@ -39,17 +39,57 @@ def systems(loaded: "dict[str, BaseSystem]") -> None:
     Console().print(table)
 
 
-def scores(found: "list[Score]", title: str, caption: str) -> None:
-    """Print one line per policy, the best in bold."""
+def scores(found: "Comparison", title: str, caption: str) -> None:
+    """Print one line per policy, the best in bold, and how sure it is that one beats another."""
+    bounded = found[0].spce is not None
     table = Table(title=title, caption=caption)
     table.add_column("policy")
-    for heading in ("EIG (nats)", "sd over seeds", "standard error"):
+    headings = ("EIG (nats)", "sd over seeds", "standard error", *(("sPCE (below)", "sNMC (above)") if bounded else ()))
+    for heading in headings:
         table.add_column(heading, justify="right")
     best = max(score.mean for score in found)
     for score in found:
         style = "bold" if score.mean == best else ""
-        numbers = (f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3))
+        numbers = [f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3)]
+        numbers += [
+            f"{bound.mean:.2f} ± {_or_dash(bound.standard_error, 2)}"
+            for bound in (score.spce, score.snmc)
+            if bound is not None
+        ]
         table.add_row(score.policy, *numbers, style=style)
+    console = Console()
+    console.print(table)
+    if len(found) > 1:
+        console.print(_chances(found))
+
+
+def _chances(found: "Comparison") -> Table:
+    """Return the probability that each policy beats each other one, numbered to save room."""
+    table = Table(title="probability that the policy of the row gains more than that of the column", box=SIMPLE_HEAD)
+    table.add_column("policy")
+    for i in range(len(found)):
+        table.add_column(str(i + 1), justify="right")
+    for i, score in enumerate(found):
+        chances = [found.beats(score.policy, other.policy) for other in found]
+        cells = ["–" if i == j else _chance(chance) for j, chance in enumerate(chances)]
+        table.add_row(f"{i + 1} {score.policy}", *cells)
+    return table
+
+
+def _chance(value: float) -> str:
+    """Return a probability of two digits that never claims to be certain."""
+    return "–" if value != value else "> 0.99" if value > 0.995 else "< 0.01" if value < 0.005 else f"{value:.2f}"
+
+
+def evaluation(rows: "list[tuple[str, Spread, str]]", title: str, caption: str) -> None:
+    """Print what is known of one policy: an estimate a line, with a remark."""
+    table = Table(title=title, caption=caption)
+    for heading, side in (("", "left"), ("nats", "right"), ("standard error", "right"), ("sd over seeds", "right")):
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    table.add_column("what it is")
+    for name, spread, remark in rows:
+        numbers = (f"{spread.mean:.2f}", _or_dash(spread.standard_error, 3), _or_dash(spread.sd, 2))
+        table.add_row(name, *numbers, remark)
     Console().print(table)
 
 
@@ -191,7 +231,7 @@ class Training:
         print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
 
 
-class Comparison:
+class Comparing:
     """A bar per policy with its rate and the time left; says when it compiles."""
 
     def __init__(self, policies: Iterable[str], total: int):
@@ -205,7 +245,7 @@ class Comparison:
         self.bar = Progress(*columns, console=Console(stderr=True))
         self.tasks = {name: self.bar.add_task(name, total=total, rate="", start=False) for name in policies}
 
-    def __enter__(self) -> "Comparison":
+    def __enter__(self) -> "Comparing":
         self.bar.start()
         first = next(iter(self.tasks.values()))
         self.bar.update(first, rate="[dim]compiling …[/]")

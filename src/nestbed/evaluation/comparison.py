@@ -98,8 +98,15 @@ def compare(
         estimate = eig(gain_key, system, policy, trajectories=seeds * trajectories, progress=told, **settings)
         score = Score(name, *_spread(estimate.gains, seeds), estimate.steps)
         if contrastive is not None:
-            size = {"horizon": settings.get("horizon"), "outer": seeds * trajectories, "contrastive": contrastive}
-            found = bounds(bound_key, system, policy, progress=told, **size)
+            found = bounds(
+                bound_key,
+                system,
+                policy,
+                horizon=settings.get("horizon"),
+                outer=seeds * trajectories,
+                contrastive=contrastive,
+                progress=told,
+            )
             score = score._replace(spce=_spread(found.spce.values, seeds), snmc=_spread(found.snmc.values, seeds))
         scores.append(score)
     return Comparison(scores)

@@ -1,0 +1,104 @@
+"""What an evaluation was asked for: which policies, from files or by name, and with which settings."""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nestbed import runs as folders
+from nestbed import systems
+from nestbed.errors import NestbedError, at_least_one, at_least_zero, seed_from
+from nestbed.evaluation.comparison import Score, Spread
+from nestbed.policies.baselines import BASELINES, baseline
+from nestbed.runs import Run
+from nestbed.system import BaseSystem
+
+
+class Settings(NamedTuple):
+    """How policies are scored."""
+
+    seeds: int
+    trajectories: int
+    particles: int
+    moves: int
+    belief: str
+    horizon: int
+    contrastive: int  # 0: no bounds
+    seed: int
+
+    def of_comparison(self) -> dict[str, Any]:
+        """Return them as `nb.compare` takes them, checked."""
+        at_least_one(**{name: value for name, value in self._asdict().items() if name in COUNTS})
+        at_least_zero(contrastive=self.contrastive)
+        seed_from(self.seed)
+        given = {name: value for name, value in self._asdict().items() if name != "seed"}
+        return {**given, "contrastive": self.contrastive or None}
+
+    @property
+    def told(self) -> str:
+        """All of them in a line."""
+        inner = f"M = {self.particles}, {self.moves} moves" if self.belief == "ibis" else "exact belief"
+        draws = f", L = {self.contrastive:,}" if self.contrastive else ""
+        return f"T = {self.horizon}, N = {self.trajectories}, {inner}{draws}, {self.seeds} seed{'s' * (self.seeds > 1)}"
+
+
+COUNTS = ("seeds", "trajectories", "particles", "moves", "horizon")
+
+
+class Found(NamedTuple):
+    """A policy and the system it belongs to."""
+
+    name: str
+    policy: Any
+    system: BaseSystem
+    title: str  # the system's name
+    horizon: int
+
+
+def policy(source: str, system: str | None) -> Found:
+    """Return the policy of a run's folder, of a policy file, or of a baseline's name."""
+    model = None if system is None else systems.load(system)
+    place = Path(source)
+    if source in BASELINES and not place.exists():
+        if model is None:
+            raise NestbedError(f"the baseline {source!r} needs a system; add --system, such as --system cart_pole.")
+        return Found(source, baseline(source, model), model, str(system), model.horizon)
+    if place.is_dir():
+        inside = folders.within(place)
+        if len(inside) > 1:
+            names = ", ".join(found.name for found in inside)
+            raise NestbedError(f"{place} holds several runs: {names}; give one, or `nestbed compare` them all.")
+        run = folders.load_run(inside[0], model)
+        return Found(place.name, run.policy.mean(), run.system, _title(system, run.system), run.config.horizon)
+    if place.exists():
+        recurrent = folders.load_policy(place, model)
+        title = _title(system, recurrent.system)
+        return Found(str(place), recurrent.mean(), recurrent.system, title, recurrent.system.horizon)
+    known = ", ".join(BASELINES)
+    raise NestbedError(
+        f"there is no {source}: give the folder of a run, a policy file such as policy_last.npz, or a baseline with "
+        f"--system: {known}."
+    )
+
+
+def runs(places: list[Path], system: BaseSystem) -> dict[str, Run]:
+    """Return the runs in folders, named as shortly as can be."""
+    found = [place for folder in places for place in folders.within(folder)]
+    short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in found]
+    names = short if len({*short}) == len(short) else [str(place) for place in found]
+    return {name: folders.load_run(place, system) for name, place in zip(names, found, strict=True)}
+
+
+def evaluated(score: Score, settings: Settings) -> list[tuple[str, Spread, str]]:
+    """Return the estimate and the bounds, each with a word on what it is."""
+    limit = f", at most log M = {math.log(settings.particles):.2f} per experiment" if settings.belief == "ibis" else ""
+    rows = [("EIG", Spread(score.mean, score.sd, score.standard_error), f"estimate{limit}")]
+    if score.spce is not None and score.snmc is not None:
+        most = math.log1p(settings.contrastive)
+        rows.append(("sPCE", score.spce, f"bound from below, at most log(L + 1) = {most:.2f}"))
+        rows.append(("sNMC", score.snmc, "bound from above"))
+    return rows
+
+
+def _title(given: str | None, system: BaseSystem) -> str:
+    known = [name for name, kind in systems.CATALOGUE.items() if kind is type(system)]
+    return given or (known[0] if known else system.name)

@@ -1,0 +1,1 @@
+"""The whole paper again: every table and figure, beside the published numbers."""

@@ -1,0 +1,180 @@
+"""The paper's figures, ours beside the published points; the paper is always grey."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nestbed.figures import COLOURS, GREY, LINES
+from nestbed.reproduction.tables import Gain, Particles, Row
+from nestbed.runs import Log
+from nestbed.system import BaseSystem
+
+
+def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, title: str) -> None:
+    """Draw a line per policy: estimate and lower bound with two standard errors, and what the paper has for both."""
+    order = list(dict.fromkeys(row.policy for row in rows))
+    shown = {"eig": ("EIG", COLOURS[0], "o", -0.16), "spce": ("sPCE (lower bound)", COLOURS[1], "s", 0.16)}
+    figure = Figure(figsize=(7.5, 1.5 + 0.42 * len(order)), layout="constrained")
+    axes = figure.subplots()
+    for row in rows:
+        if row.metric not in shown:
+            continue
+        _, colour, marker, shift = shown[row.metric]
+        y = order.index(row.policy) + shift
+        if row.paper_mean is not None and row.paper_sd is not None:
+            axes.errorbar(
+                row.paper_mean, y, xerr=2 * row.paper_sd / 5, color=GREY, marker=marker, mfc="white", capsize=2, lw=1
+            )
+        axes.errorbar(row.mean, y, xerr=2 * row.standard_error, color=colour, marker=marker, ms=5, capsize=2, lw=1.2)
+        if row.policies > 1:
+            axes.plot([row.lowest, row.highest], [y, y], color=colour, lw=5, alpha=0.25, solid_capstyle="butt")
+    axes.set_yticks(range(len(order)), [names[policy] for policy in order])
+    axes.set(title=f"{title}: what each policy gains", xlabel="information gain (nats)", ylim=(len(order) - 0.4, -0.6))
+    axes.grid(alpha=0.3)
+    keys = [Line2D([], [], color=colour, marker=marker, label=told) for told, colour, marker, _ in shown.values()]
+    keys.append(Line2D([], [], color=GREY, marker="o", mfc="white", label="paper"))
+    keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
+    figure.legend(handles=keys, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    figure.savefig(file, dpi=150)
+
+
+def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str) -> None:
+    """Draw the gain of the mean policy against iterations, for each method its trainings beside the paper's."""
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    axes = figure.subplots()
+    longest = 1.0
+    for i, (name, runs) in enumerate(groups.items()):
+        colour, line = COLOURS[i], LINES[i]
+        theirs = runs[0].published()
+        if theirs is not None:
+            iteration, mean, sd = theirs.T
+            told = f"paper, {name}, 25 trainings: {mean[-1]:.2f} ± {sd[-1]:.2f}"
+            axes.plot(iteration, mean, color=GREY, linestyle=line, label=told)
+            axes.fill_between(iteration, mean - sd, mean + sd, color=GREY, alpha=0.2, linewidth=0)
+            longest = max(longest, iteration[-1])
+        curves = np.array([[row["eig"] for row in run.metrics] for run in runs])
+        done, mean = np.arange(curves.shape[1]), curves.mean(axis=0)
+        spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
+        trainings = f"{len(runs)} training{'s' * (len(runs) > 1)}"
+        end = f"{mean[-1]:.2f}" + (f" ± {spread[-1]:.2f}" if len(runs) > 1 else "")
+        axes.plot(done, mean, color=colour, linestyle=line, label=f"{name}, {trainings}: {end}")
+        axes.fill_between(done, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+        longest = max(longest, done[-1])
+    axes.set(
+        title=title,
+        xlabel="iterations done",
+        ylabel="expected information gain of the mean policy (nats)",
+        xlim=(0, longest),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(
+        loc="lower right", frameon=False, fontsize="small", title="bands: ± sd over trainings", alignment="left"
+    )
+    figure.savefig(file, dpi=150)
+
+
+def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) -> None:
+    """Draw the information gained on the linear pendulum, and the paper's points where they were really taken."""
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    axes = figure.subplots()
+    for i, gain in enumerate(gains):
+        done = np.arange(len(gain.mean) + 1)
+        mean, sd = (np.insert(values, 0, 0.0) for values in (gain.mean, gain.sd))
+        many = f" ({gain.policies} policies)" if gain.policies > 1 else ""
+        axes.plot(done, mean, color=COLOURS[i], label=f"{names[gain.policy]}{many}: {mean[-1]:.2f}")
+        axes.fill_between(done, mean - sd, mean + sd, color=COLOURS[i], alpha=0.15, linewidth=0)
+        if gain.paper is not None:
+            at, theirs, spread = gain.paper.T
+            axes.errorbar(
+                at,
+                theirs,
+                yerr=spread,
+                color=GREY,
+                ecolor=COLOURS[i],
+                mec=COLOURS[i],
+                mfc="white",
+                fmt="o",
+                ms=4,
+                lw=0.8,
+            )
+    axes.errorbar([], [], yerr=[], color=GREY, mec=GREY, mfc="white", fmt="o", ms=4, label="paper, ± sd")
+    axes.set(
+        title="Linear pendulum: information gained in closed form",
+        xlabel="experiments done",
+        ylabel="information gained (nats)",
+        xlim=(0, done[-1]),
+        ylim=(0, None),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", frameon=False, title="band: ± sd over realisations", alignment="left")
+    figure.savefig(file, dpi=150)
+
+
+def trajectory(
+    system: BaseSystem, states: Sequence[Sequence[float]], designs: Sequence[Sequence[float]], file: Path, title: str
+) -> None:
+    """Draw one record against time: states above, designs below, held between experiments."""
+    x, u = np.array(states), np.array(designs)
+    time = system.step * np.arange(len(x))
+    figure = Figure(figsize=(7.0, 5.2), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    for i, name in enumerate(system.state_names):
+        above.plot(time, x[:, i], color=COLOURS[i], linestyle=LINES[i % len(LINES)], label=_named(system, name))
+    for i, name in enumerate(system.design_names):
+        held = np.append(u[:, i], u[-1, i])
+        below.step(
+            time, held, where="post", color=COLOURS[i], linestyle=LINES[i % len(LINES)], label=_named(system, name)
+        )
+    above.set(title=f"{title}: one deployment of the trained policy", ylabel="state")
+    below.set(xlabel="time (s)", ylabel="design", xlim=(0, time[-1]))
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
+    figure.savefig(file, dpi=150)
+
+
+def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
+    """Draw both estimates against the number of particles."""
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    at = [row.particles for row in rows]
+    for i, (metric, told) in enumerate((("eig", "EIG"), ("spce", "sPCE"))):
+        own = np.array([getattr(row, metric) for row in rows])
+        axes.errorbar(at, own[:, 0], yerr=own[:, 1], color=COLOURS[i], marker="o", capsize=3, label=told)
+        theirs = [(r.particles, r.paper[f"{metric}_mean"], r.paper[f"{metric}_sd"]) for r in rows if r.paper]
+        if theirs:
+            x, mean, sd = np.array(theirs).T
+            axes.errorbar(
+                x * 1.06,
+                mean,
+                yerr=sd,
+                color=GREY,
+                marker="o",
+                mfc="white",
+                linestyle=LINES[i],
+                capsize=3,
+                label=f"paper, {told}",
+            )
+    axes.plot(
+        at, [row.limit for row in rows], color="black", linestyle=":", lw=1, label="log(M + 1), the limit of sPCE"
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(at, [str(count) for count in at])
+    axes.minorticks_off()
+    axes.set(
+        title="Cart-pole: how many particles an estimate takes",
+        xlabel="parameter particles, or contrastive draws, M",
+        ylabel="information gain (nats)",
+        ylim=(0, None),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center right", frameon=False, title="bars: ± sd over seeds", alignment="left", fontsize="small")
+    figure.savefig(file, dpi=150)
+
+
+def _named(system: BaseSystem, name: str) -> str:
+    unit = system.units.get(name)
+    return f"{name.replace('_', ' ')} ({unit})" if unit else name.replace("_", " ")

@@ -1,0 +1,96 @@
+"""Compute the cells of the paper one after the other, keep each, and never compute one twice."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nestbed import runs, storage
+from nestbed.errors import NestbedError
+from nestbed.reproduction.cells import FULL, Cell, Scale, plan
+
+PLAN = "plan.json"
+
+
+class Done(NamedTuple):
+    """A cell with its result."""
+
+    cell: Cell
+    result: dict[str, Any]
+    seconds: float
+
+
+Progress = Callable[[Cell, Done | None], None]
+"""Called with a cell before it is computed, and with what came of it."""
+
+
+def reproduce(
+    names: tuple[str, ...],
+    folder: Path,
+    scale: Scale = FULL,
+    trainings: int | None = None,
+    progress: Progress | None = None,
+) -> list[Done]:
+    """Compute what is missing of some systems, in a folder that can be gone on with at any time."""
+    storage.writable(folder)
+    with storage.locked(folder):
+        _same_scale(folder, scale)
+        done = []
+        for cell in plan(names, scale, scale.trainings if trainings is None else trainings):
+            found = _stored(folder, cell)
+            if found is None:
+                if progress is not None:
+                    progress(cell, None)
+                found = _computed(folder, cell)
+            if progress is not None:
+                progress(cell, found)
+            done.append(found)
+    return done
+
+
+def _computed(folder: Path, cell: Cell) -> Done:
+    start = time.perf_counter()
+    result = cell.compute(folder)
+    seconds = max(time.perf_counter() - start, result.pop("training_seconds", 0.0))  # all of a resumed training
+    found = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result, **_versions()}
+    with storage.saving(folder):
+        file = _file(folder, cell)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        storage.write(file, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+    return Done(cell, result, seconds)
+
+
+def _stored(folder: Path, cell: Cell) -> Done | None:
+    """Return a cell computed before with these very settings, if there is one."""
+    try:
+        found = json.loads(_file(folder, cell).read_bytes())
+        same = found["settings"] == json.loads(json.dumps(cell.settings))
+        return Done(cell, dict(found["result"]), float(found["seconds"])) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / f"{cell.name}.json"
+
+
+def _same_scale(folder: Path, scale: Scale) -> None:
+    """Keep quick and full cells apart: their trainings would be mixed up."""
+    file = folder / PLAN
+    if file.exists():
+        try:
+            held = json.loads(file.read_bytes())["scale"]
+        except (ValueError, KeyError, TypeError):
+            raise NestbedError(f"{file} is damaged; restore it from a copy, or choose another --out.") from None
+        if held != scale.name:
+            raise NestbedError(
+                f"the folder {folder} holds a {held} reproduction; choose another --out for a {scale.name} one."
+            )
+        return
+    with storage.saving(folder):
+        storage.write(file, (json.dumps({"scale": scale.name}) + "\n").encode())
+
+
+def _versions() -> dict[str, Any]:
+    return {"versions": runs.versions()}
