@@ -5,7 +5,7 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
@@ -15,7 +15,7 @@ from nestbed import __version__
 if TYPE_CHECKING:
     from nestbed.runs import Run
     from nestbed.system import BaseSystem
-    from nestbed.training.config import TrainConfig
+    from nestbed.training.config import IDADConfig, TrainConfig
     from nestbed.training.train import Progress
 
 app = cyclopts.App(
@@ -38,20 +38,26 @@ def systems() -> None:
 
 
 @app.command
-def config(system: str) -> None:
+def config(system: str, *, method: str = "score_climbing") -> None:
     """Print the settings that `nestbed train` uses for a system, as TOML to change and give back by --config.
 
-    Example: nestbed config cart_pole > my.toml
+    Examples:
+
+    nestbed config cart_pole > my.toml
+
+    nestbed config cart_pole --method idad > my.toml
 
     Parameters
     ----------
     system
         A built-in system, or path/to/file.py:ClassName.
+    method
+        score_climbing, idad, or idad_paper for iDAD at the paper's sizes.
     """
     from nestbed.systems import load
-    from nestbed.training.config import TrainConfig
+    from nestbed.training.config import named
 
-    print(TrainConfig().resolve(load(system)).toml(), end="")
+    print(named(method).resolve(load(system)).toml(), end="")
 
 
 @app.command
@@ -59,6 +65,7 @@ def train(
     system: str,
     *,
     out: Path | None = None,
+    method: str | None = None,
     config: Path | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     seed: int | None = None,
@@ -67,7 +74,7 @@ def train(
     quiet: bool = False,
     tensorboard: bool = False,
 ) -> None:
-    """Learn a policy that chooses the most informative inputs, by Markovian score climbing.
+    """Learn a policy that chooses the most informative inputs, by Markovian score climbing or iDAD.
 
     Every iteration is saved, so Ctrl-C or a power cut loses one iteration at most.
 
@@ -79,6 +86,8 @@ def train(
 
     nestbed train my_motor.py:Motor --config my.toml --out runs/motor
 
+    nestbed train cart_pole --method idad --out runs/cart_pole_idad
+
     nestbed train nonlinear_pendulum --out runs/pendulum --resume
 
     Parameters
@@ -87,6 +96,9 @@ def train(
         A built-in system (`nestbed systems` lists them), or path/to/file.py:ClassName.
     out
         Folder of the run; by default runs/SYSTEM. Several seeds go into seed_0, seed_1, … within it.
+    method
+        score_climbing unless --config names another; idad, a baseline that climbs the sPCE bound through the simulator,
+        with sizes for minutes on two cores; or idad_paper, the same with the paper's, which take days there.
     config
         TOML file of settings; `nestbed config SYSTEM` prints one to start from.
     set
@@ -110,8 +122,9 @@ def train(
     model = load(system)
     folder = out or Path("runs") / system.rpartition(":")[2]
     places = _places(folder, seed, seeds, resume)
-    settings = _settings(next(iter(places.values())), resume)
-    for changes in ({} if config is None else read(config), assignments(set or [])):
+    given = {} if config is None else read(config)
+    settings = _settings(next(iter(places.values())), resume, method, given)
+    for changes in (given, assignments(set or [])):
         settings = settings.updated(changes)
     settings = settings.resolve(model)
     found: list[Run] = []
@@ -134,6 +147,8 @@ def train(
             figures.learning_curve(found, folder / "curve.png", found[0].title)
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
     print(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
+    if settings.budget:
+        print(f"Spent: {settings.budget}")
     print(f"Next: nestbed compare {system} {folder}")
 
 
@@ -281,18 +296,28 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
     return {k: folder / f"seed_{k}" for k in range(first, first + count)}
 
 
-def _settings(place: Path, resume: bool) -> "TrainConfig":
+def _settings(place: Path, resume: bool, method: str | None, given: dict[str, Any]) -> "TrainConfig | IDADConfig":
     """Return what the settings given on the command line are changes of."""
     from nestbed import runs
-    from nestbed.training.config import TrainConfig
+    from nestbed.errors import NestbedError
+    from nestbed.training.config import TrainConfig, named
 
-    return runs.load_config(place) if resume and runs.holds_run(place) else TrainConfig()
+    wanted = None if method is None else named(method)
+    if not (resume and runs.holds_run(place)):
+        return wanted or named(given.get("method", TrainConfig.method))
+    stored = runs.load_config(place)
+    if wanted is not None and wanted.method != stored.method:
+        raise NestbedError(
+            f"the run in {place} was trained by {stored.method}, but --method is {method}; a resumed run keeps its "
+            "method, so leave --method out, or train in another folder."
+        )
+    return stored
 
 
 def _train(
     seed: int,
     system: "BaseSystem",
-    config: "TrainConfig",
+    config: "TrainConfig | IDADConfig",
     folder: Path,
     resume: bool,
     tensorboard: bool,

@@ -57,12 +57,13 @@ def runs(found: "Sequence[Log]") -> None:
     """Print runs of one training: settings, the last iterations and the curve."""
     first = found[0]
     table = Table(title=first.title, caption=_settings(first), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("seed" if len(found) > 1 else "iter.", *COLUMNS):
+    columns = [name for name in COLUMNS if any(name in row for run in found for row in run.metrics)]
+    for heading in ("seed" if len(found) > 1 else "iter.", *(COLUMNS[name][0] for name in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
     if len(found) > 1:
-        rows = [(str(run.seed), *_cells(run.metrics[-1])) for run in found]
+        rows = [(str(run.seed), *_cells(run.metrics[-1], columns)) for run in found]
     else:
-        rows = [(str(row["iteration"]), *_cells(row)) for row in first.metrics]
+        rows = [(str(row["iteration"]), *_cells(row, columns)) for row in first.metrics]
     for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
         table.add_row(*row)
     console = Console()
@@ -76,26 +77,32 @@ def runs(found: "Sequence[Log]") -> None:
         console.print(f"Last EIG of {len(found)} trainings: {mean(last):.2f} ± {stdev(last):.2f} nats (mean ± sd).")
 
 
-COLUMNS = ("EIG", "±", "log Ẑ", "ESS", "resampled", "moved", "entropy", "gradient", "sec.")
-LEGEND = (
-    "EIG ± standard error of the mean policy (nats); of the sweep: log-evidence, effective sample size of the "
-    "trajectories, how often they were resampled, accepted Metropolis moves; entropy of the policy's noise"
-)
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "eig": ("EIG", "{:.3f}".format),
+    "eig_error": ("±", "{:.3f}".format),
+    "log_evidence": ("log Ẑ", "{:.2f}".format),
+    "ess": ("ESS", "{:.0f}".format),
+    "resampled": ("resampled", str),
+    "acceptance": ("moved", lambda share: f"{100 * share:.0f} %"),
+    "entropy": ("entropy", "{:.2f}".format),
+    "spce": ("sPCE", "{:.3f}".format),
+    "learning_rate": ("learning rate", "{:.3g}".format),
+    "gradient_norm": ("gradient", "{:.1f}".format),
+    "seconds": ("sec.", "{:.2f}".format),
+}
+"""What a row of metrics is shown by: a heading and a way to write the number."""
+LEGENDS = {
+    "score_climbing": "EIG ± standard error of the mean policy (nats); of the sweep: log-evidence, effective sample "
+    "size of the trajectories, how often they were resampled, accepted Metropolis moves; entropy of the policy's noise",
+    "idad": "EIG ± standard error of the policy (nats); of the iteration's gradient steps: mean of the bound sPCE, "
+    "learning rate, mean length of the gradient",
+}
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    moved = row.get("acceptance")
-    return (
-        f"{row['eig']:.3f}",
-        _or_dash(row.get("eig_error"), 3),
-        f"{row['log_evidence']:.2f}",
-        f"{row['ess']:.0f}",
-        str(row["resampled"]),
-        "–" if moved is None else f"{100 * moved:.0f} %",
-        f"{row['entropy']:.2f}",
-        _or_dash(row.get("gradient_norm"), 1),
-        f"{row['seconds']:.2f}",
-    )
+def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    values = [row.get(name) for name in columns]
+    shown = zip(values, columns, strict=True)
+    return tuple("–" if value is None or value != value else COLUMNS[name][1](value) for value, name in shown)
 
 
 def _done(run: "Log") -> str:
@@ -103,12 +110,7 @@ def _done(run: "Log") -> str:
 
 
 def _settings(run: "Log") -> str:
-    c = run.config
-    kind = "Markovian score climbing" if c.conditional else "score climbing"
-    layers = "-".join(str(size) for size in (*c.policy.encoder, *c.policy.recurrent, *c.policy.head))
-    steps = f"{c.optimiser} {c.learning_rate:g}, batches of {min(c.batch, c.trajectories)}"
-    settings = f"{kind}, {steps}, slew {c.slew_penalty:g}, {c.policy.cell} {layers}"
-    return f"{settings}\n{LEGEND}"
+    return f"{run.config.details}\n{LEGENDS[run.config.method]}"
 
 
 def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -> Text:

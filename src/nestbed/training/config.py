@@ -4,12 +4,17 @@ import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, cast
 
 from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
 from nestbed.system import BaseSystem
+
+_BELIEF = 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)'
+_GAIN = 'form of the gain: "general" or "constant_noise"'
+_CLIP = "gradients longer than this are shortened to it; 0: never"
 
 
 def _option(default: Any, told: str) -> Any:
@@ -43,18 +48,85 @@ class PolicyConfig:
         if not abs(self.log_std) <= 10.0:
             raise NestbedError(f"log_std is {self.log_std!r}, but it must be a number from -10 to 10.")
 
+    def __str__(self) -> str:
+        return f"{self.cell} {'-'.join(str(size) for size in (*self.encoder, *self.recurrent, *self.head))}"
+
+
+class Config(ABC):
+    """What the configurations of all methods have in common; each is a frozen dataclass of its own."""
+
+    method: ClassVar[str]
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+
+    @property
+    @abstractmethod
+    def headline(self) -> str:
+        """The sizes of the training, in a line or two."""
+
+    @property
+    @abstractmethod
+    def details(self) -> str:
+        """The method and its settings, in a line."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> str:
+        """What was spent beside what the paper spent; empty where the defaults are the paper's."""
+
+    @property
+    @abstractmethod
+    def extendable(self) -> bool:
+        """Whether a run may be given more iterations: nothing before the last may depend on their number."""
+
+    def resolve(self, system: BaseSystem) -> Self:
+        """Return this configuration with every value filled in and checked."""
+        mine = vars(self)
+        values = {name: value for name, value in vars(system.defaults).items() if mine.get(name, value) is None}
+        full = dataclasses.replace(cast(Any, self), **values)
+        full.check()
+        return full
+
+    def updated(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
+        if not isinstance(changes, Mapping):
+            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
+        given = changes.get("method", self.method)
+        if given != self.method:
+            raise NestbedError(
+                f"the settings are for the method {given!r}, but the method is {self.method!r}; give the settings of "
+                "that method, or the other method."
+            )
+        return _updated(self, {name: value for name, value in changes.items() if name != "method"}, "")
+
+    def plain(self) -> dict[str, Any]:
+        """Return nested dictionaries of numbers, strings and lists."""
+        return json.loads(json.dumps(dataclasses.asdict(cast(Any, self))))
+
+    def toml(self) -> str:
+        """Return the configuration as a TOML file with a comment on every line."""
+        tables = {name: value for name, value in vars(self).items() if dataclasses.is_dataclass(value)}
+        lines = [f"method = {_toml(self.method)}", *_toml_lines(self)]
+        for name, table in tables.items():
+            lines += ["", f"[{name}]", *_toml_lines(table)]
+        return "\n".join([*lines, ""])
+
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Config):
     """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
+
+    method: ClassVar[str] = "score_climbing"
 
     iterations: int = _option(None, "rounds of sweep, gradient steps and evaluation")
     horizon: int = _option(None, "T: experiments per trajectory")
     trajectories: int = _option(None, "N: trajectories per sweep")
     particles: int = _option(None, "M: parameter particles per trajectory")
     moves: int = _option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = _option("ibis", 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)')
-    gain: str = _option("general", 'form of the gain: "general" or "constant_noise"')
+    belief: str = _option("ibis", _BELIEF)
+    gain: str = _option("general", _GAIN)
     eta: float = _option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
     slew_penalty: float = _option(None, "on squared changes of the designs")
     action_penalty: float = _option(0.0, "on squared designs")
@@ -63,16 +135,9 @@ class TrainConfig:
     optimiser: str = _option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
     learning_rate: float = _option(None, "step size of the optimiser")
     schedule: str = _option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
-    clip: float = _option(0.0, "gradients longer than this are shortened to it; 0: never")
+    clip: float = _option(0.0, _CLIP)
     batch: int = _option(64, "trajectories per gradient step; an iteration is one pass over N")
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
-
-    def resolve(self, system: BaseSystem) -> Self:
-        """Return this configuration with every value filled in and checked."""
-        values = {name: value for name, value in vars(system.defaults).items() if vars(self)[name] is None}
-        full = dataclasses.replace(self, **values)
-        full.check()
-        return full
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
@@ -82,30 +147,119 @@ class TrainConfig:
         at_least_one(**{name: getattr(self, name) for name in counts})
         amounts = ("eta", "slew_penalty", "action_penalty", "clip", "learning_rate")
         at_least_zero(**{name: getattr(self, name) for name in amounts})
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise NestbedError(f"{name} is {value!r}; {did_you_mean(value, known)}.")
+        _choices(self)
         if self.conditional and self.trajectories < 2:
             raise NestbedError(
                 "conditional sweeps need at least 2 trajectories: one alone could only return its reference; raise "
                 "trajectories or set conditional to false."
             )
 
-    def updated(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
-        if not isinstance(changes, Mapping):
-            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
-        return _updated(self, changes, "")
+    @property
+    def headline(self) -> str:
+        """T, N, M and η."""
+        return f"T = {self.horizon}, N = {self.trajectories}, {_inner(self)}, η = {self.eta:g}"
 
-    def plain(self) -> dict[str, Any]:
-        """Return nested dictionaries of numbers, strings and lists."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+    @property
+    def details(self) -> str:
+        """The optimiser, the penalty and the network."""
+        kind = "Markovian score climbing" if self.conditional else "score climbing"
+        steps = f"{self.optimiser} {self.learning_rate:g}, batches of {min(self.batch, self.trajectories)}"
+        return f"{kind}, {steps}, slew {self.slew_penalty:g}, {self.policy}"
 
-    def toml(self) -> str:
-        """Return the configuration as a TOML file with a comment on every line."""
-        lines = _toml_lines(self)
-        return "\n".join([*lines, "", "[policy]", *_toml_lines(self.policy), ""])
+    @property
+    def budget(self) -> str:
+        """Empty: the defaults are the paper's."""
+        return ""
+
+    @property
+    def extendable(self) -> bool:
+        """Whether the learning rate stays where it is."""
+        return self.schedule == "constant"
+
+
+@dataclasses.dataclass(frozen=True)
+class IDADConfig(Config):
+    """iDAD (Ivanova et al., 2021): gradients of the sPCE bound through the simulator, for a policy without noise.
+
+    The defaults train in minutes on two cores; `IDADConfig.paper()` has the paper's sizes. What is left None comes
+    from `system.defaults`.
+    """
+
+    method: ClassVar[str] = "idad"
+
+    iterations: int = _option(10, "rounds of gradient steps and evaluation")
+    steps: int = _option(100, "gradient steps per iteration")
+    horizon: int = _option(None, "T: experiments per trajectory")
+    batch: int = _option(64, "B: simulated trajectories per gradient step")
+    contrastive: int = _option(1023, "L: draws from the prior that each of them is contrasted with")
+    learning_rate: float = _option(5e-4, "step size of Adam, at the start")
+    annealing: float = _option(0.96, "the learning rate shrinks by this after an iteration without a better bound")
+    clip: float = _option(0.0, _CLIP)
+    trajectories: int = _option(None, "N: trajectories of the evaluation after each iteration")
+    particles: int = _option(None, "M: its parameter particles per trajectory")
+    moves: int = _option(None, "its Metropolis steps per rejuvenation of particles")
+    belief: str = _option("ibis", _BELIEF)
+    gain: str = _option("general", _GAIN)
+    policy: PolicyConfig = dataclasses.field(default_factory=lambda: PolicyConfig(cell="lstm"))
+
+    @classmethod
+    def paper(cls) -> Self:
+        """Return the paper's configuration: 10000 gradient steps, the annealing decided every 400."""
+        return cls(iterations=25, steps=400, batch=512, contrastive=16383, learning_rate=5e-4, annealing=0.96)
+
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+        _types(self)
+        self.policy.check()
+        counts = "iterations", "steps", "horizon", "batch", "contrastive", "trajectories", "particles", "moves"
+        at_least_one(**{name: getattr(self, name) for name in counts})
+        at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
+        _choices(self)
+        if not 0.0 < self.annealing <= 1.0:
+            raise NestbedError(
+                f"annealing is {self.annealing!r}, but it must be a number above 0 and at most 1; 1 keeps the learning "
+                "rate where it is."
+            )
+
+    @property
+    def headline(self) -> str:
+        """T, what was spent on training, and the sizes of the evaluation."""
+        return f"iDAD, T = {self.horizon}, evaluated with N = {self.trajectories}, {_inner(self)}\n{self.budget}"
+
+    @property
+    def details(self) -> str:
+        """The optimiser and the network."""
+        return f"iDAD, adam {self.learning_rate:g}, annealing {self.annealing:g}, {self.policy}"
+
+    @property
+    def budget(self) -> str:
+        """Gradient steps, trajectories and contrastive draws, beside the paper's."""
+        full = self.paper()
+        theirs = f"{full.iterations * full.steps} × {full.batch} × {full.contrastive}"
+        return (
+            f"{self.iterations * self.steps} gradient steps × {self.batch} trajectories × {self.contrastive} "
+            f"contrastive draws (paper: {theirs})"
+        )
+
+    @property
+    def extendable(self) -> bool:
+        """Always: no step looks at how many are to come."""
+        return True
+
+
+METHODS: dict[str, Callable[[], TrainConfig | IDADConfig]] = {
+    "score_climbing": TrainConfig,
+    "idad": IDADConfig,
+    "idad_paper": IDADConfig.paper,
+}
+"""What a method trains with unless told otherwise, by the name that the command line uses."""
+
+
+def named(method: Any) -> TrainConfig | IDADConfig:
+    """Return what a method trains with unless told otherwise."""
+    if str(method) not in METHODS:
+        raise NestbedError(f"there is no method {method!r}; {did_you_mean(str(method), METHODS)}.")
+    return METHODS[str(method)]()
 
 
 CELLS = ("gru", "lstm")
@@ -165,6 +319,17 @@ def _updated(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
             value = _updated(known[name], value, f"{prefix}{name}.")
         values[name] = tuple(value) if isinstance(value, list) else value
     return dataclasses.replace(config, **values)
+
+
+def _choices(config: Config) -> None:
+    """Raise unless every word is one of those known."""
+    for name, value in vars(config).items():
+        if name in CHOICES and value not in CHOICES[name]:
+            raise NestbedError(f"{name} is {value!r}; {did_you_mean(value, CHOICES[name])}.")
+
+
+def _inner(config: TrainConfig | IDADConfig) -> str:
+    return f"M = {config.particles}" if config.belief == "ibis" else "exact belief"
 
 
 def _types(config: Any) -> None:
