@@ -87,7 +87,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "entropy": ("entropy", "{:.2f}".format),
     "spce": ("sPCE", "{:.3f}".format),
     "learning_rate": ("learning rate", "{:.3g}".format),
-    "gradient_norm": ("gradient", "{:.1f}".format),
+    "gradient_norm": ("gradient", "{:.3g}".format),
     "seconds": ("sec.", "{:.2f}".format),
 }
 """What a row of metrics is shown by: a heading and a way to write the number."""

@@ -1,36 +1,29 @@
 """What a training run can be told: as a dataclass, as TOML, or as `key=value`."""
 
 import dataclasses
-import json
 import tomllib
-import typing
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
-from nestbed.system import BaseSystem
+from nestbed.training.settings import Config, check_choices, check_types, option
 
 _BELIEF = 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)'
 _GAIN = 'form of the gain: "general" or "constant_noise"'
 _CLIP = "gradients longer than this are shortened to it; 0: never"
 
 
-def _option(default: Any, told: str) -> Any:
-    return dataclasses.field(default=default, metadata={"told": told})
-
-
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig:
     """Sizes of the recurrent policy; the defaults are the paper's."""
 
-    cell: str = _option("gru", 'recurrent cell: "gru" or "lstm"')
-    encoder: tuple[int, ...] = _option((256, 256, 64), "dense layers before the recurrent ones")
-    recurrent: tuple[int, ...] = _option((64, 64), "recurrent layers")
-    head: tuple[int, ...] = _option((256, 256), "dense layers after them")
-    log_std: float = _option(0.0, "log σ of the designs before they are squashed, at the start")
-    sees_previous: bool = _option(False, "whether the policy also sees the design before")
+    cell: str = option("gru", 'recurrent cell: "gru" or "lstm"')
+    encoder: tuple[int, ...] = option((256, 256, 64), "dense layers before the recurrent ones")
+    recurrent: tuple[int, ...] = option((64, 64), "recurrent layers")
+    head: tuple[int, ...] = option((256, 256), "dense layers after them")
+    log_std: float = option(0.0, "log σ of the designs before they are squashed, at the start")
+    sees_previous: bool = option(False, "whether the policy also sees the design before")
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -39,7 +32,7 @@ class PolicyConfig:
 
     def check(self) -> None:
         """Raise unless every value is possible."""
-        _types(self)
+        check_types(self)
         if self.cell not in CELLS:
             raise NestbedError(f"cell is {self.cell!r}; {did_you_mean(self.cell, CELLS)}.")
         for part in ("encoder", "recurrent", "head"):
@@ -52,102 +45,40 @@ class PolicyConfig:
         return f"{self.cell} {'-'.join(str(size) for size in (*self.encoder, *self.recurrent, *self.head))}"
 
 
-class Config(ABC):
-    """What the configurations of all methods have in common; each is a frozen dataclass of its own."""
-
-    method: ClassVar[str]
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise unless every value is there and possible."""
-
-    @property
-    @abstractmethod
-    def headline(self) -> str:
-        """The sizes of the training, in a line or two."""
-
-    @property
-    @abstractmethod
-    def details(self) -> str:
-        """The method and its settings, in a line."""
-
-    @property
-    @abstractmethod
-    def budget(self) -> str:
-        """What was spent beside what the paper spent; empty where the defaults are the paper's."""
-
-    @property
-    @abstractmethod
-    def extendable(self) -> bool:
-        """Whether a run may be given more iterations: nothing before the last may depend on their number."""
-
-    def resolve(self, system: BaseSystem) -> Self:
-        """Return this configuration with every value filled in and checked."""
-        mine = vars(self)
-        values = {name: value for name, value in vars(system.defaults).items() if mine.get(name, value) is None}
-        full = dataclasses.replace(cast(Any, self), **values)
-        full.check()
-        return full
-
-    def updated(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
-        if not isinstance(changes, Mapping):
-            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
-        given = changes.get("method", self.method)
-        if given != self.method:
-            raise NestbedError(
-                f"the settings are for the method {given!r}, but the method is {self.method!r}; give the settings of "
-                "that method, or the other method."
-            )
-        return _updated(self, {name: value for name, value in changes.items() if name != "method"}, "")
-
-    def plain(self) -> dict[str, Any]:
-        """Return nested dictionaries of numbers, strings and lists."""
-        return json.loads(json.dumps(dataclasses.asdict(cast(Any, self))))
-
-    def toml(self) -> str:
-        """Return the configuration as a TOML file with a comment on every line."""
-        tables = {name: value for name, value in vars(self).items() if dataclasses.is_dataclass(value)}
-        lines = [f"method = {_toml(self.method)}", *_toml_lines(self)]
-        for name, table in tables.items():
-            lines += ["", f"[{name}]", *_toml_lines(table)]
-        return "\n".join([*lines, ""])
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Config):
     """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
 
     method: ClassVar[str] = "score_climbing"
 
-    iterations: int = _option(None, "rounds of sweep, gradient steps and evaluation")
-    horizon: int = _option(None, "T: experiments per trajectory")
-    trajectories: int = _option(None, "N: trajectories per sweep")
-    particles: int = _option(None, "M: parameter particles per trajectory")
-    moves: int = _option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = _option("ibis", _BELIEF)
-    gain: str = _option("general", _GAIN)
-    eta: float = _option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
-    slew_penalty: float = _option(None, "on squared changes of the designs")
-    action_penalty: float = _option(0.0, "on squared designs")
-    conditional: bool = _option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
-    sweeps: int = _option(1, "sweeps per iteration; the last one is learned from")
-    optimiser: str = _option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
-    learning_rate: float = _option(None, "step size of the optimiser")
-    schedule: str = _option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
-    clip: float = _option(0.0, _CLIP)
-    batch: int = _option(64, "trajectories per gradient step; an iteration is one pass over N")
+    iterations: int = option(None, "rounds of sweep, gradient steps and evaluation")
+    horizon: int = option(None, "T: experiments per trajectory")
+    trajectories: int = option(None, "N: trajectories per sweep")
+    particles: int = option(None, "M: parameter particles per trajectory")
+    moves: int = option(None, "Metropolis steps per rejuvenation of particles")
+    belief: str = option("ibis", _BELIEF)
+    gain: str = option("general", _GAIN)
+    eta: float = option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
+    slew_penalty: float = option(None, "on squared changes of the designs")
+    action_penalty: float = option(0.0, "on squared designs")
+    conditional: bool = option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
+    sweeps: int = option(1, "sweeps per iteration; the last one is learned from")
+    optimiser: str = option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
+    learning_rate: float = option(None, "step size of the optimiser")
+    schedule: str = option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
+    clip: float = option(0.0, _CLIP)
+    batch: int = option(64, "trajectories per gradient step; an iteration is one pass over N")
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
-        _types(self)
+        check_types(self)
         self.policy.check()
         counts = ("iterations", "horizon", "trajectories", "particles", "moves", "sweeps", "batch")
         at_least_one(**{name: getattr(self, name) for name in counts})
         amounts = ("eta", "slew_penalty", "action_penalty", "clip", "learning_rate")
         at_least_zero(**{name: getattr(self, name) for name in amounts})
-        _choices(self)
+        check_choices(self)
         if self.conditional and self.trajectories < 2:
             raise NestbedError(
                 "conditional sweeps need at least 2 trajectories: one alone could only return its reference; raise "
@@ -187,19 +118,19 @@ class IDADConfig(Config):
 
     method: ClassVar[str] = "idad"
 
-    iterations: int = _option(10, "rounds of gradient steps and evaluation")
-    steps: int = _option(100, "gradient steps per iteration")
-    horizon: int = _option(None, "T: experiments per trajectory")
-    batch: int = _option(64, "B: simulated trajectories per gradient step")
-    contrastive: int = _option(1023, "L: draws from the prior that each of them is contrasted with")
-    learning_rate: float = _option(5e-4, "step size of Adam, at the start")
-    annealing: float = _option(0.96, "the learning rate shrinks by this after an iteration without a better bound")
-    clip: float = _option(0.0, _CLIP)
-    trajectories: int = _option(None, "N: trajectories of the evaluation after each iteration")
-    particles: int = _option(None, "M: its parameter particles per trajectory")
-    moves: int = _option(None, "its Metropolis steps per rejuvenation of particles")
-    belief: str = _option("ibis", _BELIEF)
-    gain: str = _option("general", _GAIN)
+    iterations: int = option(10, "rounds of gradient steps and evaluation")
+    steps: int = option(100, "gradient steps per iteration")
+    horizon: int = option(None, "T: experiments per trajectory")
+    batch: int = option(64, "B: simulated trajectories per gradient step")
+    contrastive: int = option(1023, "L: draws from the prior that each of them is contrasted with")
+    learning_rate: float = option(5e-4, "step size of Adam, at the start")
+    annealing: float = option(0.96, "the learning rate shrinks by this after an iteration without a better bound")
+    clip: float = option(0.0, _CLIP)
+    trajectories: int = option(None, "N: trajectories of the evaluation after each iteration")
+    particles: int = option(None, "M: its parameter particles per trajectory")
+    moves: int = option(None, "its Metropolis steps per rejuvenation of particles")
+    belief: str = option("ibis", _BELIEF)
+    gain: str = option("general", _GAIN)
     policy: PolicyConfig = dataclasses.field(default_factory=lambda: PolicyConfig(cell="lstm"))
 
     @classmethod
@@ -209,12 +140,12 @@ class IDADConfig(Config):
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
-        _types(self)
+        check_types(self)
         self.policy.check()
         counts = "iterations", "steps", "horizon", "batch", "contrastive", "trajectories", "particles", "moves"
         at_least_one(**{name: getattr(self, name) for name in counts})
         at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
-        _choices(self)
+        check_choices(self)
         if not 0.0 < self.annealing <= 1.0:
             raise NestbedError(
                 f"annealing is {self.annealing!r}, but it must be a number above 0 and at most 1; 1 keeps the learning "
@@ -263,12 +194,6 @@ def named(method: Any) -> TrainConfig | IDADConfig:
 
 
 CELLS = ("gru", "lstm")
-CHOICES = {
-    "belief": ("ibis", "exact"),
-    "gain": ("general", "constant_noise"),
-    "optimiser": ("adam", "adamw", "rmsprop", "sgd"),
-    "schedule": ("constant", "cosine", "linear"),
-}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -307,67 +232,5 @@ def _value(text: str) -> Any:
         return {"True": True, "False": False}.get(text, text)
 
 
-def _updated(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
-    known = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    values = {}
-    for name, value in changes.items():
-        if name not in known:
-            raise NestbedError(f"the configuration has no key {prefix + name!r}; {did_you_mean(name, known)}.")
-        if dataclasses.is_dataclass(known[name]):
-            if not isinstance(value, Mapping):
-                raise NestbedError(f"{prefix + name} is {value!r}, but it is a table of keys, such as {name}.cell.")
-            value = _updated(known[name], value, f"{prefix}{name}.")
-        values[name] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(config, **values)
-
-
-def _choices(config: Config) -> None:
-    """Raise unless every word is one of those known."""
-    for name, value in vars(config).items():
-        if name in CHOICES and value not in CHOICES[name]:
-            raise NestbedError(f"{name} is {value!r}; {did_you_mean(value, CHOICES[name])}.")
-
-
 def _inner(config: TrainConfig | IDADConfig) -> str:
     return f"M = {config.particles}" if config.belief == "ibis" else "exact belief"
-
-
-def _types(config: Any) -> None:
-    """Raise unless every value is of the kind that its field says."""
-    hints = typing.get_type_hints(type(config))
-    for f in dataclasses.fields(config):
-        value, kind = getattr(config, f.name), hints[f.name]
-        if not _fits(value, kind):
-            raise NestbedError(f"{f.name} is {value!r}, but it must be {_KINDS[kind]}.")
-
-
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-    bool: "true or false",
-    tuple[int, ...]: "a list of whole numbers",
-    PolicyConfig: "an nb.PolicyConfig",
-}
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if kind == tuple[int, ...]:
-        return isinstance(value, tuple) and all(_fits(item, int) for item in value)
-    if kind in (int, float):
-        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def _toml_lines(config: Any) -> list[str]:
-    pairs = [
-        (f"{f.name} = {_toml(getattr(config, f.name))}", f.metadata["told"])
-        for f in dataclasses.fields(config)
-        if f.metadata
-    ]
-    width = max(len(pair) for pair, _ in pairs)
-    return [f"{pair:{width}s}  # {told}" for pair, told in pairs]
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
