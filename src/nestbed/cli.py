@@ -98,7 +98,8 @@ def train(
         Folder of the run; by default runs/SYSTEM. Several seeds go into seed_0, seed_1, … within it.
     method
         score_climbing unless --config names another; idad, a baseline that climbs the sPCE bound through the simulator,
-        with sizes for minutes on two cores; or idad_paper, the same with the paper's, which take days there.
+        with sizes for minutes on two cores; or idad_paper, the same with the paper's, which take days there. With
+        --resume it is that of the folder.
     config
         TOML file of settings; `nestbed config SYSTEM` prints one to start from.
     set

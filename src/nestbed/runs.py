@@ -67,7 +67,7 @@ class Log:
 
     @property
     def title(self) -> str:
-        """What was trained, in a line."""
+        """What was trained, in a line or two."""
         return f"{self.about['system']['name']}: {self.config.headline}"
 
     def published(self) -> np.ndarray | None:
