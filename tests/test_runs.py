@@ -22,10 +22,11 @@ import pytest
 from numpyro.distributions.transforms import AffineTransform
 
 import nestbed as nb
-from nestbed import runs, storage
+from nestbed import fingerprint, runs, storage
 from nestbed.policies.recurrent import Mean
 from nestbed.training.config import TrainConfig, assignments, read
-from nestbed.training.score_climbing import DivergedError, ScoreClimbing
+from nestbed.training.score_climbing import ScoreClimbing
+from nestbed.training.trainer import DivergedError
 from toys import TRAINING, Leak, LinearLeak
 
 HERE = Path(__file__).parent
@@ -193,12 +194,12 @@ def test_whatever_a_policy_depends_on_has_a_fingerprint():
     prints = []
     for value in (1.0, 2.0):
         TABLE = jnp.full(3, value)
-        prints.append(runs.describe(Table())["equations"])
+        prints.append(fingerprint.describe(Table())["equations"])
     shifted = [
         Leak(prior={"rate": dist.TransformedDistribution(dist.Normal(0.0, 1.0), AffineTransform(at, 2.0))})
         for at in (1.0, 50.0)
     ]
-    prints += [runs.describe(system)["equations"] for system in (LinearLeak(), Seen(), *shifted)]
+    prints += [fingerprint.describe(system)["equations"] for system in (LinearLeak(), Seen(), *shifted)]
     assert len(set(prints)) == len(prints)
 
 
@@ -511,9 +512,9 @@ def test_resuming_what_is_not_there_is_refused(tmp_path, folder):
 
 
 def test_equations_have_one_fingerprint_whatever_the_terminal(monkeypatch):
-    plain = runs.describe(LinearLeak())["equations"]
+    plain = fingerprint.describe(LinearLeak())["equations"]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)  # where jax writes in colour
-    assert runs.describe(LinearLeak())["equations"] == plain
+    assert fingerprint.describe(LinearLeak())["equations"] == plain
 
 
 def test_several_seeds(tmp_path):

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 
 import nestbed as nb
@@ -14,26 +13,11 @@ from nestbed.policies.recurrent import Recurrent
 from nestbed.smc.sweep import Diagnostics, Sweep
 from nestbed.training import score_climbing
 from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
-from toys import TRAINING, Leak, LinearLeak
+from toys import TRAINING, Drive, Leak, LinearLeak
 
 TINY = TRAINING.policy
 SMALL = TRAINING
 BARE = nb.PolicyConfig(encoder=(), recurrent=(), head=())
-
-
-class Drive(nb.System):
-    """One unknown gain of the input: an experiment is worth ½ log(1 + u²), whatever the state."""
-
-    state = ("level",)
-    designs = nb.Box(flow=(0.0, 4.0))
-    prior = {"gain": dist.Normal(0.0, 1.0)}
-    step, diffusion, noise_floor = 1.0, (1.0,), 0.0
-
-    def drift(self, x, u, theta):
-        return theta.gain * u.flow
-
-    def features(self, x, u):
-        return ((u.flow,),)
 
 
 def record(key, system, count=6, horizon=4):

@@ -31,6 +31,21 @@ class LinearLeak(Leak):
         return ((-x.level,),)
 
 
+class Drive(nb.System):
+    """One unknown gain of the input: an experiment is worth ½ log(1 + u²), whatever the state."""
+
+    state = ("level",)
+    designs = nb.Box(flow=(0.0, 4.0))
+    prior = {"gain": dist.Normal(0.0, 1.0)}
+    step, diffusion, noise_floor = 1.0, (1.0,), 0.0
+
+    def drift(self, x, u, theta):
+        return theta.gain * u.flow
+
+    def features(self, x, u):
+        return ((u.flow,),)
+
+
 class Constant(eqx.Module):
     """The same design always."""
 

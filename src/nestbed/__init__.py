@@ -26,6 +26,7 @@ _HOMES = {
     "posterior": "nestbed.evaluation.posterior",
     "train": "nestbed.training.train",
     "TrainConfig": "nestbed.training.config",
+    "IDADConfig": "nestbed.training.config",
     "PolicyConfig": "nestbed.training.config",
     "load_run": "nestbed.runs",
     "load_policy": "nestbed.runs",
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from nestbed.runs import load_policy, load_run
     from nestbed.smc.sweep import sweep
     from nestbed.system import Defaults, System, VectorSystem
-    from nestbed.training.config import PolicyConfig, TrainConfig
+    from nestbed.training.config import IDADConfig, PolicyConfig, TrainConfig
     from nestbed.training.train import train
 
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import cyclopts
 from cyclopts import Parameter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nestbed.evaluation.reading import Settings
     from nestbed.runs import Run
     from nestbed.system import BaseSystem
-    from nestbed.training.config import TrainConfig
+    from nestbed.training.config import IDADConfig, TrainConfig
     from nestbed.training.train import Progress
 
 app = cyclopts.App(
@@ -40,20 +40,26 @@ def systems() -> None:
 
 
 @app.command
-def config(system: str) -> None:
+def config(system: str, *, method: str = "score_climbing") -> None:
     """Print the settings that `nestbed train` uses for a system, as TOML to change and give back by --config.
 
-    Example: nestbed config cart_pole > my.toml
+    Examples:
+
+    nestbed config cart_pole > my.toml
+
+    nestbed config cart_pole --method idad > my.toml
 
     Parameters
     ----------
     system
         A built-in system, or path/to/file.py:ClassName.
+    method
+        score_climbing, idad, or idad_paper for iDAD at the paper's sizes.
     """
     from nestbed.systems import load
-    from nestbed.training.config import TrainConfig
+    from nestbed.training.config import named
 
-    print(TrainConfig().resolve(load(system)).toml(), end="")
+    print(named(method).resolve(load(system)).toml(), end="")
 
 
 @app.command
@@ -61,6 +67,7 @@ def train(
     system: str,
     *,
     out: Path | None = None,
+    method: str | None = None,
     config: Path | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     seed: int | None = None,
@@ -69,7 +76,7 @@ def train(
     quiet: bool = False,
     tensorboard: bool = False,
 ) -> None:
-    """Learn a policy that chooses the most informative inputs, by Markovian score climbing.
+    """Learn a policy that chooses the most informative inputs, by Markovian score climbing or iDAD.
 
     Every iteration is saved, so Ctrl-C or a power cut loses one iteration at most.
 
@@ -81,6 +88,8 @@ def train(
 
     nestbed train my_motor.py:Motor --config my.toml --out runs/motor
 
+    nestbed train cart_pole --method idad --out runs/cart_pole_idad
+
     nestbed train nonlinear_pendulum --out runs/pendulum --resume
 
     Parameters
@@ -89,6 +98,10 @@ def train(
         A built-in system (`nestbed systems` lists them), or path/to/file.py:ClassName.
     out
         Folder of the run; by default runs/SYSTEM. Several seeds go into seed_0, seed_1, … within it.
+    method
+        score_climbing unless --config names another; idad, a baseline that climbs the sPCE bound through the simulator,
+        with sizes for minutes on two cores; or idad_paper, the same with the paper's, which take days there. With
+        --resume it is that of the folder.
     config
         TOML file of settings; `nestbed config SYSTEM` prints one to start from.
     set
@@ -112,8 +125,9 @@ def train(
     model = load(system)
     folder = out or Path("runs") / system.rpartition(":")[2]
     places = _places(folder, seed, seeds, resume)
-    settings = _settings(next(iter(places.values())), resume)
-    for changes in ({} if config is None else read(config), assignments(set or [])):
+    given = {} if config is None else read(config)
+    settings = _settings(next(iter(places.values())), resume, method, given)
+    for changes in (given, assignments(set or [])):
         settings = settings.updated(changes)
     settings = settings.resolve(model)
     found: list[Run] = []
@@ -136,6 +150,8 @@ def train(
             figures.learning_curve(found, folder / "curve.png", found[0].title)
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
     print(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
+    if settings.budget:
+        print(f"Spent: {settings.budget}")
     print(f"Next: nestbed compare {system} {folder}")
 
 
@@ -302,6 +318,65 @@ def compare(
             print(f"{name}: {run.config.budget}")
 
 
+@app.command
+def reproduce(
+    systems: Annotated[list[str], Parameter(negative="")],
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: Path | None = None,
+) -> None:
+    """Compute every table and figure of the paper again, beside the published numbers, and write one report.
+
+    Every cell is kept as soon as it is done: after Ctrl-C the same command goes on where it stopped. All systems take
+    about an hour on two cores, --quick a few minutes.
+
+    Examples:
+
+    nestbed reproduce linear_pendulum
+
+    nestbed reproduce all --quick
+
+    nestbed reproduce cart_pole double_link --seeds 3 --out results/arms
+
+    Parameters
+    ----------
+    systems
+        linear_pendulum, nonlinear_pendulum, cart_pole, double_link, or all.
+    quick
+        Small trainings and few seeds: shows how it goes, proves nothing.
+    seeds
+        Policies trained with IO-SMC² for each system, 5 unless told (1 if quick).
+    out
+        Folder of the reproduction, by default results/reproduction (or results/reproduction_quick).
+    """
+    from nestbed import terminal
+    from nestbed.errors import NestbedError, at_least_one, did_you_mean
+    from nestbed.reproduction import report, tables
+    from nestbed.reproduction.cells import FULL, QUICK, plan
+    from nestbed.reproduction.reproduce import reproduce
+    from nestbed.systems import CATALOGUE
+
+    for name in systems:
+        if name not in (*CATALOGUE, "all"):
+            raise NestbedError(f"the paper has no system {name!r}; {did_you_mean(name, [*CATALOGUE, 'all'])}.")
+    names = tuple(CATALOGUE) if "all" in systems else tuple(name for name in CATALOGUE if name in systems)
+    scale = QUICK if quick else FULL
+    at_least_one(seeds=scale.trainings if seeds is None else seeds)
+    folder = out or Path("results") / ("reproduction_quick" if quick else "reproduction")
+    cells = plan(names, scale, scale.trainings if seeds is None else seeds)
+    try:
+        with terminal.Reproducing(cells) as watch:
+            done = reproduce(cells, folder, scale, watch)
+    except KeyboardInterrupt:
+        print(f"nestbed: stopped; finished cells are kept in {folder}. Continue with", file=sys.stderr)
+        print(f"  nestbed {shlex.join(sys.argv[1:])}", file=sys.stderr)
+        sys.exit(130)
+    page = report.write(done, scale, folder)
+    terminal.reproduced(tables.scores(done), report.NAMES)
+    print(f"The report is {page}; tables as CSV and the figures are beside it.")
+
+
 def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> dict[int, Path]:
     """Return the folder of each seed: those that a folder to be resumed holds, or those asked for."""
     from nestbed import runs
@@ -323,18 +398,28 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
     return {k: folder / f"seed_{k}" for k in range(first, first + count)}
 
 
-def _settings(place: Path, resume: bool) -> "TrainConfig":
+def _settings(place: Path, resume: bool, method: str | None, given: dict[str, Any]) -> "TrainConfig | IDADConfig":
     """Return what the settings given on the command line are changes of."""
     from nestbed import runs
-    from nestbed.training.config import TrainConfig
+    from nestbed.errors import NestbedError
+    from nestbed.training.config import TrainConfig, named
 
-    return runs.load_config(place) if resume and runs.holds_run(place) else TrainConfig()
+    wanted = None if method is None else named(method)
+    if not (resume and runs.holds_run(place)):
+        return wanted or named(given.get("method", TrainConfig.method))
+    stored = runs.load_config(place)
+    if wanted is not None and wanted.method != stored.method:
+        raise NestbedError(
+            f"the run in {place} was trained by {stored.method}, but --method is {method}; a resumed run keeps its "
+            "method, so leave --method out, or train in another folder."
+        )
+    return stored
 
 
 def _train(
     seed: int,
     system: "BaseSystem",
-    config: "TrainConfig",
+    config: "TrainConfig | IDADConfig",
     folder: Path,
     resume: bool,
     tensorboard: bool,

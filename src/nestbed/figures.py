@@ -63,8 +63,8 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str) -> None:
         axes.plot(done, curves.T, color=COLOURS[0], linewidth=0.6, alpha=0.5)
     axes.plot(done, mean, color=COLOURS[0], label=told)
     axes.fill_between(done, mean - spread, mean + spread, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.set_title(name, fontsize="small" if "\n" in name else None)
     axes.set(
-        title=name,
         xlabel="iterations done",
         ylabel="expected information gain of the mean policy (nats)",
         xlim=(0, max(length - 1, 1 if theirs is None else theirs[-1, 0])),

@@ -18,7 +18,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 
-from nestbed import checks, published, storage, systems
+from nestbed import published, storage, systems
 from nestbed.errors import NestbedError
+from nestbed.fingerprint import describe, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
-from nestbed.training.config import TrainConfig, read
-from nestbed.training.score_climbing import Metrics, ScoreClimbing, State
+from nestbed.training.config import IDADConfig, TrainConfig, named, read
+from nestbed.training.methods import trainer
+from nestbed.training.trainer import Metrics, Progressed
 
 CHECKPOINT, BEFORE = "checkpoint.npz", "checkpoint_before.npz"
 POLICIES = "policy_last.npz", "policy_best.npz"
@@ -46,7 +46,7 @@ PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 class Log:
     """How a run was set up and how it went."""
 
-    config: TrainConfig
+    config: TrainConfig | IDADConfig
     metrics: list[Metrics] = dataclasses.field(repr=False)
     about: dict[str, Any] = dataclasses.field(repr=False)
 
@@ -67,10 +67,8 @@ class Log:
 
     @property
     def title(self) -> str:
-        """What was trained, in a line."""
-        c = self.config
-        sizes = f"N = {c.trajectories}" + (f", M = {c.particles}" if c.belief == "ibis" else ", exact belief")
-        return f"{self.about['system']['name']}: T = {c.horizon}, {sizes}, η = {c.eta:g}"
+        """What was trained, in a line or two."""
+        return f"{self.about['system']['name']}: {self.config.headline}"
 
     def published(self) -> np.ndarray | None:
         """Return the paper's learning curve, if it was made with this run's system and settings."""
@@ -87,7 +85,7 @@ class Run(Log):
 
     system: BaseSystem
     key: jax.Array
-    state: State = dataclasses.field(repr=False)
+    state: Progressed = dataclasses.field(repr=False)
 
     @property
     def policy(self) -> Recurrent:
@@ -99,7 +97,7 @@ class Run(Log):
         """The policy of the iteration whose estimated gain was highest: chosen by a noisy estimate."""
         return self.state.best
 
-    def after(self, state: State, row: Metrics) -> "Run":
+    def after(self, state: Progressed, row: Metrics) -> "Run":
         """Return the run with one more iteration done."""
         return dataclasses.replace(self, state=state, metrics=[*self.metrics, row])
 
@@ -115,9 +113,14 @@ class Run(Log):
         return place
 
 
-def fresh(key: jax.Array, system: BaseSystem, config: TrainConfig, state: State, row: Metrics) -> Run:
+def fresh(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig, state: Progressed, row: Metrics) -> Run:
     """Return a run that has just begun."""
     return Run(config, [row], provenance(key, system), system, key, state)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all that numbers hang on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
@@ -126,7 +129,7 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
     return {
         "system": describe(system),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": versions(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",
@@ -134,36 +137,12 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
     }
 
 
-def describe(system: BaseSystem) -> dict[str, Any]:
-    """Return a system as plain data: its name, its settings and a fingerprint of its equations."""
-    known = [name for name, kind in systems.CATALOGUE.items() if kind is type(system)]
-    settings = {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
-    counts = system.state_names, system.design_names, system.parameter_names
-    x, u, theta = (tuple(jnp.ones(()) for _ in names) for names in counts)
-
-    def equations(x: Any, u: Any, theta: Any) -> Any:
-        views = [getattr(system, name, None) for name in ("features", "view")]
-        named = (system.State(*x), system.Design(*u)), (system.State(*x),)
-        seen = [view(*at) for view, at in zip(views, named, strict=True) if callable(view)]
-        return system.rates(x, u, theta), system.variance(x, u, theta), system.parameters.log_density(theta), seen
-
-    traced = jax.make_jaxpr(equations)(x, u, theta)
-    text = _ADDRESS.sub("", traced.pretty_print(use_color=False))
-    constants = [np.asarray(value).tobytes() for value in traced.consts]
-    print_of = hashlib.sha256(b"".join([text.encode(), *constants])).hexdigest()[:16]
-    return {"name": known[0] if known else system.name, "settings": settings, "equations": print_of}
-
-
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
-
-
 def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -> Run:
     """Read a run; one of your own systems must be given, since a folder holds data and no code."""
     place = Path(folder)
     about, config = _read_about(place), load_config(place)
-    system = _same_system(place, about["system"], system)
-    climber = ScoreClimbing(system, config)
-    state = _read_checkpoint(place, climber.template(), _mark(about, config))
+    system = same_system(place, about["system"], system)
+    state = _read_checkpoint(place, trainer(system, config).template(), _mark(about, config))
     rows = [row for row in _read_metrics(place) if row["iteration"] <= int(state.iteration)]
     if [row["iteration"] for row in rows] != list(range(int(state.iteration) + 1)):
         raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
@@ -208,7 +187,7 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
     try:
         arrays = storage.read(place)
         about = json.loads(str(arrays["about"]))
-        system = _same_system(place, about["system"], system)
+        system = same_system(place, about["system"], system)
         sizes = TrainConfig().updated({"policy": about["policy"]}).policy
         template = eqx.filter_eval_shape(lambda: Recurrent(jax.random.key(0), system, **vars(sizes)))
         return storage.unpack(template, arrays)
@@ -218,7 +197,7 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
         raise NestbedError(f"{place} is not a policy that nestbed can read: {error}.") from None
 
 
-def begin(folder: Path, key: jax.Array, system: BaseSystem, config: TrainConfig) -> None:
+def begin(folder: Path, key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig) -> None:
     """Write what does not change while a run goes on, and no metrics yet."""
     with storage.saving(folder):
         _write_fixed(folder, config, provenance(key, system))
@@ -244,7 +223,7 @@ def rewind(run: Run, folder: Path) -> None:
         _write_policies(run, folder)
 
 
-def _write_fixed(folder: Path, config: TrainConfig, about: dict[str, Any]) -> None:
+def _write_fixed(folder: Path, config: TrainConfig | IDADConfig, about: dict[str, Any]) -> None:
     storage.write(folder / CONFIG, config.toml().encode())
     storage.write(folder / ABOUT, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -256,15 +235,20 @@ def figure(run: Run, folder: Path) -> None:
     figures.learning_curve([run], folder / "curve.png", run.title)
 
 
-def resumable(folder: Path, system: BaseSystem, config: TrainConfig, key: jax.Array) -> Run | None:
+def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig, key: jax.Array) -> Run | None:
     """Return the folder's run to go on with, None if it stopped before its first checkpoint; others are refused."""
     about, stored = _read_about(folder), load_config(folder)
-    _same_system(folder, about["system"], system, resuming=True)
+    same_system(folder, about["system"], system, resuming=True)
     if about["key"] != np.asarray(jax.random.key_data(key)).tolist():
         raise NestbedError(f"the run in {folder} has another seed or key; give its own, or choose another folder.")
+    if stored.method != config.method:
+        raise NestbedError(
+            f"the run in {folder} was trained by {stored.method}, but {config.method} was asked for; a resumed run "
+            "keeps its method, so leave that out, or train in another folder."
+        )
     theirs, ours = stored.plain(), config.plain()
     changed = sorted(name for name in ours if ours[name] != theirs[name])
-    longer = changed == ["iterations"] and stored.schedule == "constant" and ours["iterations"] > theirs["iterations"]
+    longer = changed == ["iterations"] and stored.extendable and ours["iterations"] > theirs["iterations"]
     if changed and not longer:
         name = changed[0]
         raise NestbedError(
@@ -297,46 +281,12 @@ def holds_run(folder: Path) -> bool:
     return (folder / ABOUT).exists() and any(file.exists() and file.stat().st_size for file in files)
 
 
-def _same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, resuming: bool = False) -> BaseSystem:
-    """Return the system that a file belongs to, or say in what the given one differs."""
-    if system is None:
-        if stored["name"] not in systems.CATALOGUE:
-            raise NestbedError(
-                f"{place} was trained on {stored['name']}, which is not built in; give the system too, as the second "
-                "argument (or as path/to/file.py:ClassName on the command line)."
-            )
-        system = systems.load(stored["name"])
-    checks.instance(system)
-    given = describe(system)
-    if given["name"] != stored["name"]:
-        raise NestbedError(
-            f"{place} was trained on {stored['name']}, but the system is {given['name']}; give the one it was "
-            "trained on, or another folder."
-        )
-    ours, theirs = given["settings"], stored["settings"]
-    changed = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
-    if changed:
-        name = changed[0]
-        raise NestbedError(
-            f"{place} was trained on {stored['name']} with {name} = {theirs.get(name)}, but the system has "
-            f"{ours.get(name)}; give the variant it was trained on, or another folder."
-        )
-    if given["equations"] != stored["equations"]:
-        told = (
-            f"{place} was trained on {stored['name']}, whose equations (or jax's way to write them) have changed since"
-        )
-        if resuming:
-            raise NestbedError(f"{told}; train in another folder.")
-        warnings.warn(f"{told}; its policy may not suit them.", stacklevel=3)
-    return system
-
-
 def _write_checkpoint(run: Run, folder: Path) -> None:
     mark = np.array(_mark(run.about, run.config))
     storage.write(folder / CHECKPOINT, storage.npz({"run": mark, **storage.pack(run.state)}), before=folder / BEFORE)
 
 
-def _mark(about: dict[str, Any], config: TrainConfig) -> str:
+def _mark(about: dict[str, Any], config: TrainConfig | IDADConfig) -> str:
     """Return what ties a checkpoint to its run: the key and all settings but the number of iterations."""
     settings = {name: value for name, value in config.plain().items() if name != "iterations"}
     return hashlib.sha256(json.dumps([about["key"], settings], sort_keys=True).encode()).hexdigest()[:16]
@@ -348,13 +298,13 @@ def _write_policies(run: Run, folder: Path) -> None:
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
 
-def _read_checkpoint(folder: Path, template: State, mark: str) -> State:
+def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> Progressed:
     """Return the newest whole checkpoint."""
     found = [folder / name for name in (CHECKPOINT, BEFORE) if (folder / name).exists()]
     for file in found:
         try:
             arrays = storage.read(file)
-            state: State = storage.unpack(template, arrays)
+            state: Progressed = storage.unpack(template, arrays)
             foreign = str(arrays["run"]) != mark
         except storage.DAMAGES:
             continue
@@ -390,9 +340,10 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def load_config(folder: Path) -> TrainConfig:
-    """Read the settings of a run."""
-    config = TrainConfig().updated(read(folder / CONFIG))
+def load_config(folder: Path) -> TrainConfig | IDADConfig:
+    """Read the settings of a run; files from before there were several methods name none."""
+    stored = read(folder / CONFIG)
+    config = named(stored.get("method", TrainConfig.method)).updated(stored)
     config.check()
     return config
 
@@ -416,19 +367,3 @@ def _read_metrics(folder: Path) -> list[Metrics]:
 
 def _line(row: Metrics) -> str:
     return json.dumps({name: None if value != value else value for name, value in row.items()}) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting of a system as JSON would give it back."""
-    if isinstance(value, dist.Distribution):
-        arguments = value.get_args()
-        told = f"{type(value).__name__}({', '.join(f'{n}={np.asarray(v).tolist()}' for n, v in arguments.items())})"
-        base = getattr(value, "base_dist", None)
-        return told if base is None or base.get_args() == arguments else f"{told} of {_plain(base)}"
-    if hasattr(value, "items"):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return f"array {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
-    return value if isinstance(value, int | float | str | None) else _ADDRESS.sub("", repr(value))

@@ -2,19 +2,31 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison, Spread
+    from nestbed.reproduction.cells import Cell
+    from nestbed.reproduction.reproduce import Done
+    from nestbed.reproduction.tables import Row
     from nestbed.runs import Log, Run
     from nestbed.system import BaseSystem
 
@@ -97,12 +109,13 @@ def runs(found: "Sequence[Log]") -> None:
     """Print runs of one training: settings, the last iterations and the curve."""
     first = found[0]
     table = Table(title=first.title, caption=_settings(first), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("seed" if len(found) > 1 else "iter.", *COLUMNS):
+    columns = [name for name in COLUMNS if any(name in row for run in found for row in run.metrics)]
+    for heading in ("seed" if len(found) > 1 else "iter.", *(COLUMNS[name][0] for name in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
     if len(found) > 1:
-        rows = [(str(run.seed), *_cells(run.metrics[-1])) for run in found]
+        rows = [(str(run.seed), *_cells(run.metrics[-1], columns)) for run in found]
     else:
-        rows = [(str(row["iteration"]), *_cells(row)) for row in first.metrics]
+        rows = [(str(row["iteration"]), *_cells(row, columns)) for row in first.metrics]
     for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
         table.add_row(*row)
     console = Console()
@@ -116,26 +129,32 @@ def runs(found: "Sequence[Log]") -> None:
         console.print(f"Last EIG of {len(found)} trainings: {mean(last):.2f} ± {stdev(last):.2f} nats (mean ± sd).")
 
 
-COLUMNS = ("EIG", "±", "log Ẑ", "ESS", "resampled", "moved", "entropy", "gradient", "sec.")
-LEGEND = (
-    "EIG ± standard error of the mean policy (nats); of the sweep: log-evidence, effective sample size of the "
-    "trajectories, how often they were resampled, accepted Metropolis moves; entropy of the policy's noise"
-)
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "eig": ("EIG", "{:.3f}".format),
+    "eig_error": ("±", "{:.3f}".format),
+    "log_evidence": ("log Ẑ", "{:.2f}".format),
+    "ess": ("ESS", "{:.0f}".format),
+    "resampled": ("resampled", str),
+    "acceptance": ("moved", lambda share: f"{100 * share:.0f} %"),
+    "entropy": ("entropy", "{:.2f}".format),
+    "spce": ("sPCE", "{:.3f}".format),
+    "learning_rate": ("learning rate", "{:.3g}".format),
+    "gradient_norm": ("gradient", "{:.3g}".format),
+    "seconds": ("sec.", "{:.2f}".format),
+}
+"""What a row of metrics is shown by: a heading and a way to write the number."""
+LEGENDS = {
+    "score_climbing": "EIG ± standard error of the mean policy (nats); of the sweep: log-evidence, effective sample "
+    "size of the trajectories, how often they were resampled, accepted Metropolis moves; entropy of the policy's noise",
+    "idad": "EIG ± standard error of the policy (nats); of the iteration's gradient steps: mean of the bound sPCE, "
+    "learning rate, mean length of the gradient",
+}
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    moved = row.get("acceptance")
-    return (
-        f"{row['eig']:.3f}",
-        _or_dash(row.get("eig_error"), 3),
-        f"{row['log_evidence']:.2f}",
-        f"{row['ess']:.0f}",
-        str(row["resampled"]),
-        "–" if moved is None else f"{100 * moved:.0f} %",
-        f"{row['entropy']:.2f}",
-        _or_dash(row.get("gradient_norm"), 1),
-        f"{row['seconds']:.2f}",
-    )
+def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    values = [row.get(name) for name in columns]
+    shown = zip(values, columns, strict=True)
+    return tuple("–" if value is None or value != value else COLUMNS[name][1](value) for value, name in shown)
 
 
 def _done(run: "Log") -> str:
@@ -143,12 +162,7 @@ def _done(run: "Log") -> str:
 
 
 def _settings(run: "Log") -> str:
-    c = run.config
-    kind = "Markovian score climbing" if c.conditional else "score climbing"
-    layers = "-".join(str(size) for size in (*c.policy.encoder, *c.policy.recurrent, *c.policy.head))
-    steps = f"{c.optimiser} {c.learning_rate:g}, batches of {min(c.batch, c.trajectories)}"
-    settings = f"{kind}, {steps}, slew {c.slew_penalty:g}, {c.policy.cell} {layers}"
-    return f"{settings}\n{LEGEND}"
+    return f"{run.config.details}\n{LEGENDS[run.config.method]}"
 
 
 def curve(lines: Sequence[Sequence[float]], width: int = 60, height: int = 12) -> Text:
@@ -261,6 +275,75 @@ class Comparing:
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
+
+
+class Reproducing:
+    """One bar over all cells, weighted by what they are expected to cost; line by line where there is no terminal."""
+
+    def __init__(self, cells: "Sequence[Cell]"):
+        self.console = Console(stderr=True)
+        self.total = sum(cell.cost for cell in cells)
+        self.count, self.done = len(cells), 0
+        columns = (
+            TextColumn("{task.fields[cells]} cells"),
+            BarColumn(20),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("[dim]{task.fields[told]}[/]"),
+        )
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("", total=self.total, cells=f"0/{self.count}", left="", told="")
+        self.spent = self.expected = self.passed = 0.0
+
+    def __enter__(self) -> "Reproducing":
+        self.bar.start()
+        return self
+
+    def __call__(self, cell: "Cell", done: "Done | None") -> None:
+        """Show which cell is being computed, or count one that is done."""
+        if done is None:
+            self.bar.update(self.task, told=cell.name)
+            return
+        self.done += 1
+        self.passed += cell.cost
+        if done.fresh:
+            self.spent, self.expected = self.spent + done.seconds, self.expected + cell.cost
+        pace = self.spent / self.expected if self.expected else 1.0
+        left = _clock(pace * (self.total - self.passed))
+        cells = f"{self.done}/{self.count}"
+        self.bar.update(self.task, completed=self.passed, cells=cells, left=f"{left} left", told=cell.name)
+        if not self.console.is_terminal:
+            told = f"{done.seconds:.1f} s" if done.fresh else "kept from before"
+            print(f"cell {cells}  {cell.name}  {told}  {left} left", file=sys.stderr, flush=True)
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
+    """Print the published policies beside the paper, a system at a time."""
+    console = Console()
+    for system in dict.fromkeys(row.system for row in rows):
+        table = Table(title=system)
+        table.add_column("policy")
+        for heading in ("EIG", "paper", "diff.", "sPCE", "paper", "diff."):
+            table.add_column(heading, justify="right", no_wrap=True)
+        own = {(row.policy, row.metric): row for row in rows if row.system == system and row.paper_mean is not None}
+        for policy in dict.fromkeys(policy for policy, _ in own):
+            cells: list[str] = []
+            for metric in ("eig", "spce"):
+                row = own[policy, metric]
+                off = row.difference or 0.0
+                shown = f"{off:+.1f}" if abs(off) <= 3 else f"[bold]{off:+.1f}[/]"
+                cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f} ± {row.paper_sd:.2f}", shown]
+            table.add_row(names[policy], *cells)
+        console.print(table)
+    console.print("Nats, mean ± sd; differences in combined standard errors.", style="dim")
 
 
 def _or_dash(value: float | None, digits: int) -> str:

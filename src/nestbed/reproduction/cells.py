@@ -154,7 +154,7 @@ _TRAINING_COSTS = {"linear_pendulum": 15.0, "nonlinear_pendulum": 20.0, "cart_po
 
 def _score(name: str, system: BaseSystem, policy: str, seed: int | None, scale: Scale) -> Cell:
     exact = policy == "io_smc2_exact" or (policy.startswith("myopic") and simplest(system) == "exact")
-    settings = {
+    settings: dict[str, Any] = {
         "seeds": scale.estimates,
         "trajectories": TRAJECTORIES,
         "belief": "exact" if exact else "ibis",

@@ -60,10 +60,9 @@ def write(done: list[Done], scale: Scale, folder: Path) -> Path:
     with storage.saving(folder):
         (folder / "figures").mkdir(exist_ok=True)
         rows = tables.scores(done)
-        sections = [_summary(done, rows, scale)]
-        for name in dict.fromkeys(each.cell.system for each in done):
-            sections.append(_system(name, done, rows, folder))
-        sections.append(_costs(done))
+        names = dict.fromkeys(each.cell.system for each in done)
+        parts = [_system(name, done, rows, folder) for name in names]
+        sections = [_summary(done, rows, scale), *parts, _costs(done)]
         _save_csv(folder, done, rows)
         title = "Nesting particle filters for experimental design: reproduction"
         storage.write(folder / "report.md", _markdown(title, sections, folder).encode())
@@ -81,8 +80,8 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
         "to two digits.",
         f"**Random, PRBS and Myopic** involve no training, so the two should agree: of {judged.cells} cells "
         f"{_listed(judged.beyond_three, 'beyond three')} and {_listed(judged.beyond_two, 'beyond two')}.",
-        "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± their "
-        "sd; the second difference counts the sd of the paper's 25 trainings as the error of its one policy.",
+        "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± "
+        "their sd; the second difference counts the sd of the paper's 25 trainings as the error of its one policy.",
         f"Settings: scale “{scale.name}”, T = 50, EIG with N = 16 and M = 1024 (three moves), sPCE and sNMC with 16 "
         f"records and {scale.contrastive:,} contrastive draws, {scale.estimates} seeds each. "
         f"All cells took {seconds / 60:.1f} minutes. {_versions()}.",
@@ -173,7 +172,8 @@ def _logs(folder: Path, name: str, method: str, here: list[Done]) -> list[Log]:
 
 def _paper_grid(rows: list[tables.Row]) -> Grid:
     columns = ("policy", "metric", "here", "paper", "difference / error", "with trainings", "policies", "seconds")
-    lines, marked = [], set()
+    lines: list[tuple[str, ...]] = []
+    marked: set[int] = set()
     for row in rows:
         if row.policy not in PUBLISHED:
             continue

@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nestbed import runs, storage
 from nestbed.errors import NestbedError
-from nestbed.reproduction.cells import FULL, Cell, Scale, plan
+from nestbed.reproduction.cells import Cell, Scale
 
 PLAN = "plan.json"
 
@@ -19,25 +19,20 @@ class Done(NamedTuple):
     cell: Cell
     result: dict[str, Any]
     seconds: float
+    fresh: bool  # computed now, not kept from before
 
 
 Progress = Callable[[Cell, Done | None], None]
 """Called with a cell before it is computed, and with what came of it."""
 
 
-def reproduce(
-    names: tuple[str, ...],
-    folder: Path,
-    scale: Scale = FULL,
-    trainings: int | None = None,
-    progress: Progress | None = None,
-) -> list[Done]:
-    """Compute what is missing of some systems, in a folder that can be gone on with at any time."""
+def reproduce(cells: Sequence[Cell], folder: Path, scale: Scale, progress: Progress | None = None) -> list[Done]:
+    """Compute the cells that are missing, in a folder that can be gone on with at any time."""
     storage.writable(folder)
     with storage.locked(folder):
         _same_scale(folder, scale)
         done = []
-        for cell in plan(names, scale, scale.trainings if trainings is None else trainings):
+        for cell in cells:
             found = _stored(folder, cell)
             if found is None:
                 if progress is not None:
@@ -53,12 +48,18 @@ def _computed(folder: Path, cell: Cell) -> Done:
     start = time.perf_counter()
     result = cell.compute(folder)
     seconds = max(time.perf_counter() - start, result.pop("training_seconds", 0.0))  # all of a resumed training
-    found = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result, **_versions()}
+    found = {
+        "cell": cell.name,
+        "settings": cell.settings,
+        "seconds": seconds,
+        "result": result,
+        "versions": runs.versions(),
+    }
     with storage.saving(folder):
         file = _file(folder, cell)
         file.parent.mkdir(parents=True, exist_ok=True)
         storage.write(file, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
-    return Done(cell, result, seconds)
+    return Done(cell, result, seconds, fresh=True)
 
 
 def _stored(folder: Path, cell: Cell) -> Done | None:
@@ -66,7 +67,7 @@ def _stored(folder: Path, cell: Cell) -> Done | None:
     try:
         found = json.loads(_file(folder, cell).read_bytes())
         same = found["settings"] == json.loads(json.dumps(cell.settings))
-        return Done(cell, dict(found["result"]), float(found["seconds"])) if same else None
+        return Done(cell, dict(found["result"]), float(found["seconds"]), fresh=False) if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -90,7 +91,3 @@ def _same_scale(folder: Path, scale: Scale) -> None:
         return
     with storage.saving(folder):
         storage.write(file, (json.dumps({"scale": scale.name}) + "\n").encode())
-
-
-def _versions() -> dict[str, Any]:
-    return {"versions": runs.versions()}

@@ -62,23 +62,21 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
         spread = training_spread(system, policy)
         if spread is not None and metric == "eig":
             trained = (mean(means) - theirs[0]) / math.hypot(combined, spread)
-    count = 0 if found[0].cell.seed is None else len(found)
-    seconds = sum(each.seconds for each in found)
-    paper = (None, None) if theirs is None else theirs
     return Row(
         system,
         policy,
         metric,
-        count,
-        mean(means),
-        sd,
-        error,
-        min(means),
-        max(means),
-        *paper,
-        difference,
-        trained,
-        seconds,
+        policies=0 if found[0].cell.seed is None else len(found),
+        mean=mean(means),
+        sd=sd,
+        standard_error=error,
+        lowest=min(means),
+        highest=max(means),
+        paper_mean=None if theirs is None else theirs[0],
+        paper_sd=None if theirs is None else theirs[1],
+        difference=difference,
+        difference_trained=trained,
+        seconds=sum(each.seconds for each in found),
     )
 
 
@@ -144,6 +142,6 @@ def particle_sweep(done: list[Done]) -> list[Particles]:
     rows = []
     for each in (d for d in done if d.cell.kind == "particles"):
         count = each.cell.settings["particles"]
-        own = [(each.result[metric]["mean"], each.result[metric]["sd"]) for metric in ("eig", "spce")]
-        rows.append(Particles(count, *own, math.log1p(count), theirs.get(count), each.seconds))
+        eig, spce = ((each.result[metric]["mean"], each.result[metric]["sd"]) for metric in ("eig", "spce"))
+        rows.append(Particles(count, eig, spce, math.log1p(count), theirs.get(count), each.seconds))
     return rows

@@ -1,31 +1,29 @@
 """What a training run can be told: as a dataclass, as TOML, or as `key=value`."""
 
 import dataclasses
-import json
 import tomllib
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
-from nestbed.system import BaseSystem
+from nestbed.training.settings import Config, check_choices, check_types, option
 
-
-def _option(default: Any, told: str) -> Any:
-    return dataclasses.field(default=default, metadata={"told": told})
+_BELIEF = 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)'
+_GAIN = 'form of the gain: "general", "constant_noise" or "closed_form" (exact belief)'
+_CLIP = "gradients longer than this are shortened to it; 0: never"
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig:
     """Sizes of the recurrent policy; the defaults are the paper's."""
 
-    cell: str = _option("gru", 'recurrent cell: "gru" or "lstm"')
-    encoder: tuple[int, ...] = _option((256, 256, 64), "dense layers before the recurrent ones")
-    recurrent: tuple[int, ...] = _option((64, 64), "recurrent layers")
-    head: tuple[int, ...] = _option((256, 256), "dense layers after them")
-    log_std: float = _option(0.0, "log σ of the designs before they are squashed, at the start")
-    sees_previous: bool = _option(False, "whether the policy also sees the design before")
+    cell: str = option("gru", 'recurrent cell: "gru" or "lstm"')
+    encoder: tuple[int, ...] = option((256, 256, 64), "dense layers before the recurrent ones")
+    recurrent: tuple[int, ...] = option((64, 64), "recurrent layers")
+    head: tuple[int, ...] = option((256, 256), "dense layers after them")
+    log_std: float = option(0.0, "log σ of the designs before they are squashed, at the start")
+    sees_previous: bool = option(False, "whether the policy also sees the design before")
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -34,7 +32,7 @@ class PolicyConfig:
 
     def check(self) -> None:
         """Raise unless every value is possible."""
-        _types(self)
+        check_types(self)
         if self.cell not in CELLS:
             raise NestbedError(f"cell is {self.cell!r}; {did_you_mean(self.cell, CELLS)}.")
         for part in ("encoder", "recurrent", "head"):
@@ -43,78 +41,159 @@ class PolicyConfig:
         if not abs(self.log_std) <= 10.0:
             raise NestbedError(f"log_std is {self.log_std!r}, but it must be a number from -10 to 10.")
 
+    def __str__(self) -> str:
+        return f"{self.cell} {'-'.join(str(size) for size in (*self.encoder, *self.recurrent, *self.head))}"
+
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Config):
     """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
 
-    iterations: int = _option(None, "rounds of sweep, gradient steps and evaluation")
-    horizon: int = _option(None, "T: experiments per trajectory")
-    trajectories: int = _option(None, "N: trajectories per sweep")
-    particles: int = _option(None, "M: parameter particles per trajectory")
-    moves: int = _option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = _option("ibis", 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)')
-    gain: str = _option("general", 'form of the gain: "general", "constant_noise" or "closed_form" (exact belief)')
-    eta: float = _option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
-    slew_penalty: float = _option(None, "on squared changes of the designs")
-    action_penalty: float = _option(0.0, "on squared designs")
-    conditional: bool = _option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
-    sweeps: int = _option(1, "sweeps per iteration; the last one is learned from")
-    optimiser: str = _option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
-    learning_rate: float = _option(None, "step size of the optimiser")
-    schedule: str = _option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
-    clip: float = _option(0.0, "gradients longer than this are shortened to it; 0: never")
-    batch: int = _option(64, "trajectories per gradient step; an iteration is one pass over N")
-    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
+    method: ClassVar[str] = "score_climbing"
 
-    def resolve(self, system: BaseSystem) -> Self:
-        """Return this configuration with every value filled in and checked."""
-        values = {name: value for name, value in vars(system.defaults).items() if vars(self)[name] is None}
-        full = dataclasses.replace(self, **values)
-        full.check()
-        return full
+    iterations: int = option(None, "rounds of sweep, gradient steps and evaluation")
+    horizon: int = option(None, "T: experiments per trajectory")
+    trajectories: int = option(None, "N: trajectories per sweep")
+    particles: int = option(None, "M: parameter particles per trajectory")
+    moves: int = option(None, "Metropolis steps per rejuvenation of particles")
+    belief: str = option("ibis", _BELIEF)
+    gain: str = option("general", _GAIN)
+    eta: float = option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
+    slew_penalty: float = option(None, "on squared changes of the designs")
+    action_penalty: float = option(0.0, "on squared designs")
+    conditional: bool = option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
+    sweeps: int = option(1, "sweeps per iteration; the last one is learned from")
+    optimiser: str = option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
+    learning_rate: float = option(None, "step size of the optimiser")
+    schedule: str = option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
+    clip: float = option(0.0, _CLIP)
+    batch: int = option(64, "trajectories per gradient step; an iteration is one pass over N")
+    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
-        _types(self)
+        check_types(self)
         self.policy.check()
         counts = ("iterations", "horizon", "trajectories", "particles", "moves", "sweeps", "batch")
         at_least_one(**{name: getattr(self, name) for name in counts})
         amounts = ("eta", "slew_penalty", "action_penalty", "clip", "learning_rate")
         at_least_zero(**{name: getattr(self, name) for name in amounts})
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise NestbedError(f"{name} is {value!r}; {did_you_mean(value, known)}.")
+        check_choices(self)
         if self.conditional and self.trajectories < 2:
             raise NestbedError(
                 "conditional sweeps need at least 2 trajectories: one alone could only return its reference; raise "
                 "trajectories or set conditional to false."
             )
 
-    def updated(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
-        if not isinstance(changes, Mapping):
-            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
-        return _updated(self, changes, "")
+    @property
+    def headline(self) -> str:
+        """T, N, M and η."""
+        return f"T = {self.horizon}, N = {self.trajectories}, {_inner(self)}, η = {self.eta:g}"
 
-    def plain(self) -> dict[str, Any]:
-        """Return nested dictionaries of numbers, strings and lists."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+    @property
+    def details(self) -> str:
+        """The optimiser, the penalty and the network."""
+        kind = "Markovian score climbing" if self.conditional else "score climbing"
+        steps = f"{self.optimiser} {self.learning_rate:g}, batches of {min(self.batch, self.trajectories)}"
+        return f"{kind}, {steps}, slew {self.slew_penalty:g}, {self.policy}"
 
-    def toml(self) -> str:
-        """Return the configuration as a TOML file with a comment on every line."""
-        lines = _toml_lines(self)
-        return "\n".join([*lines, "", "[policy]", *_toml_lines(self.policy), ""])
+    @property
+    def budget(self) -> str:
+        """Empty: the defaults are the paper's."""
+        return ""
+
+    @property
+    def extendable(self) -> bool:
+        """Whether the learning rate stays where it is."""
+        return self.schedule == "constant"
+
+
+@dataclasses.dataclass(frozen=True)
+class IDADConfig(Config):
+    """iDAD (Ivanova et al., 2021): gradients of the sPCE bound through the simulator, for a policy without noise.
+
+    The defaults train in minutes on two cores; `IDADConfig.paper()` has the paper's sizes. What is left None comes
+    from `system.defaults`.
+    """
+
+    method: ClassVar[str] = "idad"
+
+    iterations: int = option(10, "rounds of gradient steps and evaluation")
+    steps: int = option(100, "gradient steps per iteration")
+    horizon: int = option(None, "T: experiments per trajectory")
+    batch: int = option(64, "B: simulated trajectories per gradient step")
+    contrastive: int = option(1023, "L: draws from the prior that each of them is contrasted with")
+    learning_rate: float = option(5e-4, "step size of Adam, at the start")
+    annealing: float = option(0.96, "the learning rate shrinks by this after an iteration without a better bound")
+    clip: float = option(0.0, _CLIP)
+    trajectories: int = option(None, "N: trajectories of the evaluation after each iteration")
+    particles: int = option(None, "M: its parameter particles per trajectory")
+    moves: int = option(None, "its Metropolis steps per rejuvenation of particles")
+    belief: str = option("ibis", _BELIEF)
+    gain: str = option("general", _GAIN)
+    policy: PolicyConfig = dataclasses.field(default_factory=lambda: PolicyConfig(cell="lstm"))
+
+    @classmethod
+    def paper(cls) -> Self:
+        """Return the paper's configuration: 10000 gradient steps, the annealing decided every 400."""
+        return cls(iterations=25, steps=400, batch=512, contrastive=16383, learning_rate=5e-4, annealing=0.96)
+
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+        check_types(self)
+        self.policy.check()
+        counts = "iterations", "steps", "horizon", "batch", "contrastive", "trajectories", "particles", "moves"
+        at_least_one(**{name: getattr(self, name) for name in counts})
+        at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
+        check_choices(self)
+        if not 0.0 < self.annealing <= 1.0:
+            raise NestbedError(
+                f"annealing is {self.annealing!r}, but it must be a number above 0 and at most 1; 1 keeps the learning "
+                "rate where it is."
+            )
+
+    @property
+    def headline(self) -> str:
+        """T, what was spent on training, and the sizes of the evaluation."""
+        return f"iDAD, T = {self.horizon}, evaluated with N = {self.trajectories}, {_inner(self)}\n{self.budget}"
+
+    @property
+    def details(self) -> str:
+        """The optimiser and the network."""
+        return f"iDAD, adam {self.learning_rate:g}, annealing {self.annealing:g}, {self.policy}"
+
+    @property
+    def budget(self) -> str:
+        """Gradient steps, trajectories and contrastive draws, beside the paper's."""
+        full = self.paper()
+        theirs = f"{full.iterations * full.steps} × {full.batch} × {full.contrastive}"
+        return (
+            f"{self.iterations * self.steps} gradient steps × {self.batch} trajectories × {self.contrastive} "
+            f"contrastive draws (paper: {theirs})"
+        )
+
+    @property
+    def extendable(self) -> bool:
+        """Always: no step looks at how many are to come."""
+        return True
+
+
+METHODS: dict[str, Callable[[], TrainConfig | IDADConfig]] = {
+    "score_climbing": TrainConfig,
+    "idad": IDADConfig,
+    "idad_paper": IDADConfig.paper,
+}
+"""What a method trains with unless told otherwise, by the name that the command line uses."""
+
+
+def named(method: Any) -> TrainConfig | IDADConfig:
+    """Return what a method trains with unless told otherwise."""
+    if str(method) not in METHODS:
+        raise NestbedError(f"there is no method {method!r}; {did_you_mean(str(method), METHODS)}.")
+    return METHODS[str(method)]()
 
 
 CELLS = ("gru", "lstm")
-CHOICES = {
-    "belief": ("ibis", "exact"),
-    "gain": ("general", "constant_noise", "closed_form"),
-    "optimiser": ("adam", "adamw", "rmsprop", "sgd"),
-    "schedule": ("constant", "cosine", "linear"),
-}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -153,56 +232,5 @@ def _value(text: str) -> Any:
         return {"True": True, "False": False}.get(text, text)
 
 
-def _updated(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
-    known = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    values = {}
-    for name, value in changes.items():
-        if name not in known:
-            raise NestbedError(f"the configuration has no key {prefix + name!r}; {did_you_mean(name, known)}.")
-        if dataclasses.is_dataclass(known[name]):
-            if not isinstance(value, Mapping):
-                raise NestbedError(f"{prefix + name} is {value!r}, but it is a table of keys, such as {name}.cell.")
-            value = _updated(known[name], value, f"{prefix}{name}.")
-        values[name] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(config, **values)
-
-
-def _types(config: Any) -> None:
-    """Raise unless every value is of the kind that its field says."""
-    hints = typing.get_type_hints(type(config))
-    for f in dataclasses.fields(config):
-        value, kind = getattr(config, f.name), hints[f.name]
-        if not _fits(value, kind):
-            raise NestbedError(f"{f.name} is {value!r}, but it must be {_KINDS[kind]}.")
-
-
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-    bool: "true or false",
-    tuple[int, ...]: "a list of whole numbers",
-    PolicyConfig: "an nb.PolicyConfig",
-}
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if kind == tuple[int, ...]:
-        return isinstance(value, tuple) and all(_fits(item, int) for item in value)
-    if kind in (int, float):
-        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def _toml_lines(config: Any) -> list[str]:
-    pairs = [
-        (f"{f.name} = {_toml(getattr(config, f.name))}", f.metadata["told"])
-        for f in dataclasses.fields(config)
-        if f.metadata
-    ]
-    width = max(len(pair) for pair, _ in pairs)
-    return [f"{pair:{width}s}  # {told}" for pair, told in pairs]
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+def _inner(config: TrainConfig | IDADConfig) -> str:
+    return f"M = {config.particles}" if config.belief == "ibis" else "exact belief"

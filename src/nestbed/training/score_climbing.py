@@ -14,24 +14,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from nestbed import belief as beliefs
-from nestbed.belief.base import Belief
-from nestbed.errors import NestbedError, NonFiniteError
-from nestbed.evaluation.eig import estimate
 from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc import faults
 from nestbed.smc.potential import Potential
 from nestbed.smc.reference import Reference
-from nestbed.smc.sweep import Sweep, check_gain_form, compiled_sweep
+from nestbed.smc.sweep import Sweep, compiled_sweep
 from nestbed.system import BaseSystem
 from nestbed.training.config import TrainConfig
-
-BLOCK = 64
-"""Trajectories evaluated in one program: enough to fill the network's matrices."""
-
-Metrics = dict[str, Any]
-"""One iteration in numbers, by name."""
+from nestbed.training.trainer import Metrics, Trainer, better, finite, require_finite
 
 
 class State(NamedTuple):
@@ -45,21 +36,13 @@ class State(NamedTuple):
     best_eig: Float[Array, ""]
 
 
-class DivergedError(NestbedError):
-    """Training met a number that is not finite; `run` is the run up to the iteration before."""
-
-    def __init__(self, message: str, run: Any):
-        super().__init__(message)
-        self.run = run
-
-
-class ScoreClimbing:
+class ScoreClimbing(Trainer):
     """One training run's fixed parts: system, configuration, belief and potential."""
 
+    config: TrainConfig
+
     def __init__(self, system: BaseSystem, config: TrainConfig):
-        self.system, self.config = system, config
-        self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
-        check_gain_form(self.belief, config.gain)
+        super().__init__(system, config)
         terms = config.eta, config.slew_penalty, config.action_penalty
         self.potential = Potential(*(jnp.asarray(value, float) for value in terms))
 
@@ -86,15 +69,13 @@ class ScoreClimbing:
             reference = sweep.reference
         clock.append(time.perf_counter())
         policy, optimiser, climbed = climb(climb_key, state.policy, state.optimiser, sweep, self.config)
-        if not bool(climbed.finite):
-            raise NonFiniteError("a gradient step left a weight of the policy that is not finite")
+        require_finite(climbed.finite)
         clock.append(time.perf_counter())
         score = self.evaluate(evaluation_key, policy)
         clock.append(time.perf_counter())
 
-        better = score["eig"] > float(state.best_eig)
-        best, best_eig = (policy, jnp.array(score["eig"])) if better else (state.best, state.best_eig)
-        following = State(state.iteration + 1, policy, optimiser, reference, best, best_eig)
+        best = better(policy, score, state.best, state.best_eig)
+        following = State(state.iteration + 1, policy, optimiser, reference, *best)
         spent = dict(zip(("sweep", "gradient", "evaluation"), np.diff(clock), strict=True))
         return following, {
             "iteration": int(following.iteration),
@@ -106,10 +87,6 @@ class ScoreClimbing:
             **{f"seconds_{part}": float(seconds) for part, seconds in spent.items()},
         }
 
-    def untrained(self, key: jax.Array) -> Recurrent:
-        """Return a policy with random weights."""
-        return Recurrent(key, self.system, **vars(self.config.policy))
-
     def sweep(self, key: jax.Array, policy: Recurrent, reference: Reference | None) -> Sweep:
         """Run the nested filter under the policy, conditionally on the reference if there is one."""
         c = self.config
@@ -119,13 +96,6 @@ class ScoreClimbing:
         )
         faults.check(self.system, fault)
         return sweep
-
-    def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
-        """Estimate the expected information gain of the mean policy, with the training's N and M."""
-        c = self.config
-        ready = prepare(policy.mean(), self.system)
-        score = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, BLOCK)
-        return {"eig": score.mean, "eig_error": score.standard_error}
 
     def template(self) -> State:
         """Return the shapes and types of a state, to read a saved one into."""
@@ -187,8 +157,7 @@ def climb(
         return (optax.apply_updates(weights, change), optimiser), optax.tree.norm(gradient)
 
     (weights, optimiser), norms = jax.lax.scan(ascend, (weights, optimiser), (drawn, counted))
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)]))
-    return eqx.combine(weights, structure), optimiser, Climbed(jnp.mean(norms), finite)
+    return eqx.combine(weights, structure), optimiser, Climbed(jnp.mean(norms), finite(weights))
 
 
 def transformation(config: TrainConfig) -> optax.GradientTransformation:

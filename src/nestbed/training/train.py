@@ -10,8 +10,9 @@ from nestbed import checks, noise, runs, storage
 from nestbed.errors import NestbedError, NonFiniteError
 from nestbed.runs import Run
 from nestbed.system import BaseSystem
-from nestbed.training.config import TrainConfig
-from nestbed.training.score_climbing import DivergedError, ScoreClimbing
+from nestbed.training.config import IDADConfig, TrainConfig
+from nestbed.training.methods import trainer
+from nestbed.training.trainer import DivergedError
 
 Progress = Callable[[Run], None]
 """Called with the run after each iteration, and once before the first."""
@@ -20,20 +21,25 @@ Progress = Callable[[Run], None]
 def train(
     key: jax.Array,
     system: BaseSystem,
-    config: TrainConfig | None = None,
+    config: TrainConfig | IDADConfig | None = None,
     *,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Learn a policy for a system; what the configuration leaves open comes from `system.defaults`.
+    """Learn a policy for a system, by score climbing (nb.TrainConfig) or iDAD (nb.IDADConfig).
+
+    What the configuration leaves open comes from `system.defaults`.
 
     With `out` every iteration is saved in that folder, and `resume` continues the run it holds, if any: the result
     is the same, to the last bit, as that of a run never stopped.
     """
     checks.instance(system)
-    if config is not None and not isinstance(config, TrainConfig):
-        raise NestbedError(f"the configuration is of type {type(config).__name__}; give an nb.TrainConfig(...).")
+    if config is not None and not isinstance(config, TrainConfig | IDADConfig):
+        raise NestbedError(
+            f"the configuration is of type {type(config).__name__}; give an nb.TrainConfig(...) or an "
+            "nb.IDADConfig(...)."
+        )
     full = (config or TrainConfig()).resolve(system)
     key = noise.as_key(key)
     if out is None:
@@ -49,12 +55,12 @@ def train(
     return run
 
 
-def _first(key: jax.Array, system: BaseSystem, config: TrainConfig) -> Run:
-    state, row = ScoreClimbing(system, config).begin(jax.random.fold_in(key, 0))
+def _first(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig) -> Run:
+    state, row = trainer(system, config).begin(jax.random.fold_in(key, 0))
     return runs.fresh(key, system, config, state, row)
 
 
-def _open(key: jax.Array, system: BaseSystem, config: TrainConfig, folder: Path, resume: bool) -> Run:
+def _open(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig, folder: Path, resume: bool) -> Run:
     """Return the run to go on with: the one in the folder, or a new one."""
     if runs.holds_run(folder):
         if not resume:
@@ -64,7 +70,7 @@ def _open(key: jax.Array, system: BaseSystem, config: TrainConfig, folder: Path,
         found = runs.resumable(folder, system, config, key)
         if found is not None:
             return found
-    ScoreClimbing(system, config).template()  # complains of what cannot be built, before anything is written
+    trainer(system, config).template()  # complains of what cannot be built, before anything is written
     runs.begin(folder, key, system, config)
     run = _first(key, system, config)
     runs.record(run, folder)
@@ -72,12 +78,12 @@ def _open(key: jax.Array, system: BaseSystem, config: TrainConfig, folder: Path,
 
 
 def _climb(run: Run, folder: Path | None, progress: Progress | None) -> Run:
-    climber = ScoreClimbing(run.system, run.config)
+    method = trainer(run.system, run.config)
     if progress is not None:
         progress(run)
     while not run.finished:
         try:
-            state, row = climber.iterate(jax.random.fold_in(run.key, run.iteration + 1), run.state)
+            state, row = method.iterate(jax.random.fold_in(run.key, run.iteration + 1), run.state)
         except NonFiniteError as error:
             raise DivergedError(_diverged(run, folder, error), run) from None
         run = run.after(state, row)
