@@ -1,5 +1,7 @@
 """Expected information gain, posteriors and comparisons."""
 
+import csv
+
 import jax
 import numpy as np
 import pytest
@@ -69,6 +71,79 @@ def test_comparison_scores_seeds(tmp_path):
     figures.information_gain(scores, system, tmp_path / "figure.png")
     assert (tmp_path / "table.csv").read_text().startswith("policy,eig_mean_nats")
     assert (tmp_path / "figure.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_a_policys_score_does_not_hang_on_the_others_beside_it():
+    system = LinearLeak()
+    random, prbs = nb.policies.Random(system), nb.policies.PRBS(system)
+    settings = {"seeds": 2, "trajectories": 4, "contrastive": 5, **SMALL}
+    alone = nb.compare(KEY, system, {"prbs": prbs}, **settings)[0]
+    beside = nb.compare(KEY, system, {"random": random, "prbs": prbs}, **settings)[1]
+    assert alone.mean == beside.mean
+    assert (alone.spce, alone.snmc) == (beside.spce, beside.snmc)
+    twice = nb.compare(KEY, system, {"prbs": prbs, "again": prbs}, **settings)
+    assert twice[0].mean != twice[1].mean
+
+
+def test_comparison_gives_bounds_of_as_many_records():
+    system = LinearLeak()
+    policies = {"random": nb.policies.Random(system)}
+    told = []
+    (score,) = nb.compare(
+        KEY, system, policies, seeds=5, trajectories=8, contrastive=100, progress=lambda _, n: told.append(n), **SMALL
+    )
+    assert sum(told) == 80
+    assert score.spce.mean < score.snmc.mean
+    assert abs(score.spce.mean - score.mean) < 5 * np.hypot(score.standard_error, score.spce.standard_error)
+    assert 0 < score.spce.standard_error < 1
+    assert 0 < score.spce.sd < 1
+
+
+def scored(**estimates):
+    steps = np.zeros((4, 3))
+    return comparison.Comparison([comparison.Score(n, m, 0.2, e, steps) for n, (m, e) in estimates.items()])
+
+
+def test_the_probability_that_one_policy_beats_another():
+    """Means 3 and 2.5 with errors 0.3 and 0.4 are one combined error apart: 84 %."""
+    scores = scored(one=(3.0, 0.3), other=(2.5, 0.4), far=(0.0, 0.1))
+    assert scores.beats("one", "other") == pytest.approx(0.8413, abs=1e-4)
+    assert scores.beats("other", "one") == pytest.approx(1 - 0.8413, abs=1e-4)
+    assert scores.beats("one", "one") == 0.5
+    assert scores.beats("one", "far") > 0.999
+    assert "one" in str(scores)
+    assert len(scores[:2]) == 2
+
+
+def test_tables_hold_every_estimate_and_every_chance(tmp_path):
+    spread = comparison.Spread(1.0, 0.5, 0.1)
+    scores = comparison.Comparison([s._replace(spce=spread, snmc=spread) for s in scored(a=(3.0, 0.3), b=(2.5, 0.4))])
+    comparison.save_table(scores, tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert float(rows[0]["eig_mean_nats"]) == 3.0
+    assert float(rows[1]["snmc_standard_error"]) == 0.1
+    assert float(rows[0]["probability_beats_b"]) == pytest.approx(0.8413, abs=1e-4)
+
+
+def test_closed_form_gains_are_the_entropy_that_the_posterior_lost():
+    """Their sum is half the log-ratio of the determinants, and their mean that of the general form."""
+    settings = {"trajectories": 400, "belief": "exact"}
+    policy = nb.policies.PRBS(LINEAR)
+    closed = nb.eig(KEY, LINEAR, policy, gain="closed_form", **settings)
+    general = nb.eig(KEY, LINEAR, policy, **settings)
+    np.testing.assert_allclose(closed.steps[:, 0], 0.5 * np.log(1.5), rtol=1e-4)  # one experiment at full torque
+    assert abs(closed.mean - general.mean) < 4.5 * general.standard_error
+    assert closed.standard_error < general.standard_error
+    record = nb.sweep(KEY, LINEAR, policy, trajectories=8, belief="exact", eta=0.0)
+    result = nb.posterior(KEY, LINEAR, record.states, record.designs, belief="exact", gain="closed_form")
+    lost = 0.5 * (np.log(1e-4) - np.linalg.slogdet(result.covariance)[1])
+    np.testing.assert_allclose(result.gains.sum(axis=1), lost, rtol=1e-6)
+
+
+def test_closed_forms_need_an_exact_belief():
+    with pytest.raises(nb.NestbedError, match="the gain of ibis beliefs has no closed form"):
+        nb.eig(KEY, LINEAR, nb.policies.PRBS(LINEAR), gain="closed_form")
 
 
 @pytest.mark.slow

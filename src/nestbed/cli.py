@@ -233,13 +233,14 @@ def evaluate(
     from nestbed import terminal
     from nestbed.evaluation import reading
 
-    found = reading.policy(policy, system)
-    settings = reading.Settings(
-        seeds, trajectories, particles, moves, belief, horizon or found.horizon, contrastive, seed
-    )
+    found = reading.policy(policy, system, horizon)
+    steps = found.horizon if horizon is None else horizon
+    settings = reading.Settings(seeds, trajectories, particles, moves, belief, steps, contrastive, seed).checked()
     scores = _score(found.system, {found.name: found.policy}, settings, found.title, out)
     rows = reading.evaluated(scores[0], settings)
     terminal.evaluation(rows, f"{found.name} on {found.title}", settings.told)
+    if found.budget:
+        print(f"Spent: {found.budget}")
 
 
 @app.command
@@ -303,8 +304,9 @@ def compare(
     model = load(system)
     trained = reading.runs(runs or [], model)
     lengths = {run.config.horizon for run in trained.values()}
-    horizon = horizon or (lengths.pop() if len(lengths) == 1 else model.horizon)
-    settings = reading.Settings(seeds, trajectories, particles, moves, belief, horizon, contrastive, seed)
+    if horizon is None:
+        horizon = lengths.pop() if len(lengths) == 1 else model.horizon
+    settings = reading.Settings(seeds, trajectories, particles, moves, belief, horizon, contrastive, seed).checked()
     policies = {
         **{name: run.policy.mean() for name, run in trained.items()},
         **{name: baseline(name, model, horizon) for name in baselines},
@@ -315,7 +317,7 @@ def compare(
     terminal.scores(scores, system, settings.told)
     for name, run in trained.items():
         if run.config.budget:
-            print(f"{name}: {run.config.budget}")
+            print(f"Spent on {name}: {run.config.budget}")
 
 
 @app.command

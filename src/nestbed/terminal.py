@@ -54,9 +54,10 @@ def systems(loaded: "dict[str, BaseSystem]") -> None:
 def scores(found: "Comparison", title: str, caption: str) -> None:
     """Print one line per policy, the best in bold, and how sure it is that one beats another."""
     bounded = found[0].spce is not None
-    table = Table(title=title, caption=caption)
-    table.add_column("policy")
-    headings = ("EIG (nats)", "sd over seeds", "standard error", *(("sPCE (below)", "sNMC (above)") if bounded else ()))
+    told = f"{caption}\nin expectation sPCE ≤ EIG ≤ sNMC" if bounded else caption
+    table = Table(title=title, caption=told)
+    table.add_column("policy", no_wrap=True)
+    headings = ("EIG (nats)", "sd over seeds", "standard error", *(("sPCE", "sNMC") if bounded else ()))
     for heading in headings:
         table.add_column(heading, justify="right")
     best = max(score.mean for score in found)
@@ -78,7 +79,7 @@ def scores(found: "Comparison", title: str, caption: str) -> None:
 def _chances(found: "Comparison") -> Table:
     """Return the probability that each policy beats each other one, numbered to save room."""
     table = Table(title="probability that the policy of the row gains more than that of the column", box=SIMPLE_HEAD)
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     for i in range(len(found)):
         table.add_column(str(i + 1), justify="right")
     for i, score in enumerate(found):
@@ -96,9 +97,9 @@ def _chance(value: float) -> str:
 def evaluation(rows: "list[tuple[str, Spread, str]]", title: str, caption: str) -> None:
     """Print what is known of one policy: an estimate a line, with a remark."""
     table = Table(title=title, caption=caption)
-    for heading, side in (("", "left"), ("nats", "right"), ("standard error", "right"), ("sd over seeds", "right")):
+    for heading, side in (("", "left"), ("nats", "right"), ("st. error", "right"), ("sd of seeds", "right")):
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    table.add_column("what it is")
+    table.add_column("estimate or bound", no_wrap=True)
     for name, spread, remark in rows:
         numbers = (f"{spread.mean:.2f}", _or_dash(spread.standard_error, 3), _or_dash(spread.sd, 2))
         table.add_row(name, *numbers, remark)
@@ -329,8 +330,8 @@ def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
     """Print the published policies beside the paper, a system at a time."""
     console = Console()
     for system in dict.fromkeys(row.system for row in rows):
-        table = Table(title=system)
-        table.add_column("policy")
+        table = Table(title=system, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("policy", no_wrap=True)
         for heading in ("EIG", "paper", "diff.", "sPCE", "paper", "diff."):
             table.add_column(heading, justify="right", no_wrap=True)
         own = {(row.policy, row.metric): row for row in rows if row.system == system and row.paper_mean is not None}
@@ -338,9 +339,9 @@ def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
             cells: list[str] = []
             for metric in ("eig", "spce"):
                 row = own[policy, metric]
-                off = row.difference or 0.0
-                shown = f"{off:+.1f}" if abs(off) <= 3 else f"[bold]{off:+.1f}[/]"
-                cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f} ± {row.paper_sd:.2f}", shown]
+                off = "" if row.difference is None else f"{row.difference:+.1f}"
+                bold = row.difference is not None and abs(row.difference) > 3
+                cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f}", f"[bold]{off}[/]" if bold else off]
             table.add_row(names[policy], *cells)
         console.print(table)
     console.print("Nats, mean ± sd; differences in combined standard errors.", style="dim")

@@ -25,11 +25,15 @@ class Settings(NamedTuple):
     contrastive: int  # 0: no bounds
     seed: int
 
-    def of_comparison(self) -> dict[str, Any]:
-        """Return them as `nb.compare` takes them, checked."""
+    def checked(self) -> "Settings":
+        """Return them, or say which one is not possible."""
         at_least_one(**{name: value for name, value in self._asdict().items() if name in COUNTS})
         at_least_zero(contrastive=self.contrastive)
         seed_from(self.seed)
+        return self
+
+    def of_comparison(self) -> dict[str, Any]:
+        """Return them as `nb.compare` takes them."""
         given = {name: value for name, value in self._asdict().items() if name != "seed"}
         return {**given, "contrastive": self.contrastive or None}
 
@@ -52,27 +56,30 @@ class Found(NamedTuple):
     system: BaseSystem
     title: str  # the system's name
     horizon: int
+    budget: str  # of its training, where that is to be told
 
 
-def policy(source: str, system: str | None) -> Found:
-    """Return the policy of a run's folder, of a policy file, or of a baseline's name."""
+def policy(source: str, system: str | None, horizon: int | None) -> Found:
+    """Return the policy of a run's folder, of a policy file, or of a baseline's name for so many experiments."""
     model = None if system is None else systems.load(system)
     place = Path(source)
     if source in BASELINES and not place.exists():
         if model is None:
             raise NestbedError(f"the baseline {source!r} needs a system; add --system, such as --system cart_pole.")
-        return Found(source, baseline(source, model), model, str(system), model.horizon)
+        return Found(source, baseline(source, model, horizon), model, str(system), model.horizon, "")
     if place.is_dir():
         inside = folders.within(place)
         if len(inside) > 1:
             names = ", ".join(found.name for found in inside)
             raise NestbedError(f"{place} holds several runs: {names}; give one, or `nestbed compare` them all.")
         run = folders.load_run(inside[0], model)
-        return Found(place.name, run.policy.mean(), run.system, _title(system, run.system), run.config.horizon)
+        return Found(
+            place.name, run.policy.mean(), run.system, _title(system, run.system), run.config.horizon, run.config.budget
+        )
     if place.exists():
         recurrent = folders.load_policy(place, model)
         title = _title(system, recurrent.system)
-        return Found(str(place), recurrent.mean(), recurrent.system, title, recurrent.system.horizon)
+        return Found(str(place), recurrent.mean(), recurrent.system, title, recurrent.system.horizon, "")
     known = ", ".join(BASELINES)
     raise NestbedError(
         f"there is no {source}: give the folder of a run, a policy file such as policy_last.npz, or a baseline with "
@@ -90,12 +97,12 @@ def runs(places: list[Path], system: BaseSystem) -> dict[str, Run]:
 
 def evaluated(score: Score, settings: Settings) -> list[tuple[str, Spread, str]]:
     """Return the estimate and the bounds, each with a word on what it is."""
-    limit = f", at most log M = {math.log(settings.particles):.2f} per experiment" if settings.belief == "ibis" else ""
+    limit = f", ≤ log M = {math.log(settings.particles):.2f} a step" if settings.belief == "ibis" else ""
     rows = [("EIG", Spread(score.mean, score.sd, score.standard_error), f"estimate{limit}")]
     if score.spce is not None and score.snmc is not None:
         most = math.log1p(settings.contrastive)
-        rows.append(("sPCE", score.spce, f"bound from below, at most log(L + 1) = {most:.2f}"))
-        rows.append(("sNMC", score.snmc, "bound from above"))
+        rows.append(("sPCE", score.spce, f"below, ≤ log(L + 1) = {most:.2f}"))
+        rows.append(("sNMC", score.snmc, "above"))
     return rows
 
 

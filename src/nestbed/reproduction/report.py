@@ -79,9 +79,10 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
         "combined standard errors: of the mean over seeds here, of the paper's mean over 25 seeds, and of its rounding "
         "to two digits.",
         f"**Random, PRBS and Myopic** involve no training, so the two should agree: of {judged.cells} cells "
-        f"{_listed(judged.beyond_three, 'beyond three')} and {_listed(judged.beyond_two, 'beyond two')}.",
+        f"{_listed(judged.beyond_two, 'beyond two')}; {_listed(judged.beyond_three, 'beyond three')}.",
         "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± "
-        "their sd; the second difference counts the sd of the paper's 25 trainings as the error of its one policy.",
+        "their sd; the difference marked “trainings” counts the sd of the paper's 25 trainings as the error of its one "
+        "policy. **iDAD** is one policy of a smaller budget.",
         f"Settings: scale “{scale.name}”, T = 50, EIG with N = 16 and M = 1024 (three moves), sPCE and sNMC with 16 "
         f"records and {scale.contrastive:,} contrastive draws, {scale.estimates} seeds each. "
         f"All cells took {seconds / 60:.1f} minutes. {_versions()}.",
@@ -121,11 +122,15 @@ def _system(name: str, done: list[Done], rows: list[tables.Row], folder: Path) -
         section.grids.append(_other_grid(others))
     picture = folder / "figures" / f"{name}_policies.png"
     pictures.policies(own, NAMES, picture, TITLES[name])
-    section.pictures.append((picture, "Every policy: the estimate, both bounds, and the paper's numbers."))
+    section.pictures.append(
+        (picture, "Every policy: the estimate, the lower bound, and the paper's numbers; bars are two standard errors.")
+    )
     curves = {NAMES[method]: found for method, found in trainings.items() if method != "idad"}
-    picture = folder / "figures" / f"{name}_training.png"
-    pictures.learning_curves(curves, picture, f"{TITLES[name]}: training")
-    section.pictures.append((picture, "Gain of the mean policy while it is trained, beside the paper's 25 trainings."))
+    if curves:
+        picture = folder / "figures" / f"{name}_training.png"
+        pictures.learning_curves(curves, picture, f"{TITLES[name]}: training")
+        told = "Gain of the mean policy while it is trained, beside the paper's 25 trainings."
+        section.pictures.append((picture, told))
     _extras(name, here, section, folder)
     return section
 
@@ -171,28 +176,43 @@ def _logs(folder: Path, name: str, method: str, here: list[Done]) -> list[Log]:
 
 
 def _paper_grid(rows: list[tables.Row]) -> Grid:
-    columns = ("policy", "metric", "here", "paper", "difference / error", "with trainings", "policies", "seconds")
+    """Return a line per policy of the paper; one that is off by more than three standard errors is marked."""
+    by = {(row.policy, row.metric): row for row in rows}
+    columns = (
+        "policy",
+        "EIG",
+        "paper",
+        "diff.",
+        "diff. (trainings)",
+        "lowest to highest",
+        "sPCE",
+        "paper",
+        "diff.",
+        "sNMC",
+    )
     lines: list[tuple[str, ...]] = []
     marked: set[int] = set()
-    for row in rows:
-        if row.policy not in PUBLISHED:
-            continue
-        paper = "–" if row.paper_mean is None else f"{row.paper_mean:.2f} ± {row.paper_sd:.2f}"
-        if row.difference is not None and abs(row.difference) > 3:
+    for policy in dict.fromkeys(row.policy for row in rows if row.policy in PUBLISHED):
+        eig, spce, snmc = (by[policy, metric] for metric in ("eig", "spce", "snmc"))
+        if any(abs(row.difference or 0.0) > 3 for row in (eig, spce)):
             marked.add(len(lines))
+        many = f"{eig.policies}: {eig.lowest:.2f} to {eig.highest:.2f}" if eig.policies > 1 else ""
         lines.append(
             (
-                NAMES[row.policy],
-                _METRICS[row.metric],
-                f"{row.mean:.2f} ± {row.sd:.2f}",
-                paper,
-                _signed(row.difference),
-                _signed(row.difference_trained),
-                f"{row.policies} ({row.lowest:.2f} to {row.highest:.2f})" if row.policies > 1 else "",
-                f"{row.seconds:.0f}" if row.metric == "eig" else "",
+                NAMES[policy],
+                *(_own(eig), _paper(eig), _signed(eig.difference), _signed(eig.difference_trained), many),
+                *(_own(spce), _paper(spce), _signed(spce.difference), _own(snmc)),
             )
         )
     return Grid(columns, lines, frozenset(marked))
+
+
+def _own(row: tables.Row) -> str:
+    return f"{row.mean:.2f} ± {row.sd:.2f}"
+
+
+def _paper(row: tables.Row) -> str:
+    return "–" if row.paper_mean is None else f"{row.paper_mean:.2f} ± {row.paper_sd:.2f}"
 
 
 def _other_grid(rows: list[tables.Row]) -> Grid:
@@ -201,7 +221,7 @@ def _other_grid(rows: list[tables.Row]) -> Grid:
     lines = [
         (
             NAMES[name],
-            *(f"{by[name, metric].mean:.2f} ± {by[name, metric].sd:.2f}" for metric in ("eig", "spce", "snmc")),
+            *(_own(by[name, metric]) for metric in ("eig", "spce", "snmc")),
             f"{by[name, 'eig'].seconds:.0f}",
         )
         for name in names

@@ -1,5 +1,6 @@
 """What the cells say, beside the published numbers: rows of numbers, before anything is drawn or written."""
 
+import json
 import math
 from statistics import mean, stdev
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nestbed import published
-from nestbed.reproduction.cells import OTHERS, PUBLISHED
+from nestbed.reproduction.cells import FULL, OTHERS, PUBLISHED, config
 from nestbed.reproduction.reproduce import Done
 
 PAPER_SEEDS = 25
@@ -52,11 +53,9 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
     if len(found) > 1:
         sd = stdev(means)
         error = sd / math.sqrt(len(means))
-    elif not math.isnan(sd) and found[0].cell.seed is None:
-        error = sd / math.sqrt(found[0].cell.settings["seeds"])
     theirs = published.policy_table(metric).get((system, policy))
     difference = trained = None
-    if theirs is not None:
+    if theirs is not None and _comparable(found[0], metric):
         combined = math.hypot(error, theirs[1] / math.sqrt(PAPER_SEEDS), ROUNDING)
         difference = (mean(means) - theirs[0]) / combined
         spread = training_spread(system, policy)
@@ -78,6 +77,16 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
         difference_trained=trained,
         seconds=sum(each.seconds for each in found),
     )
+
+
+def _comparable(score: Done, metric: str) -> bool:
+    """Return whether a score was made with the paper's settings: a quick one is not compared."""
+    given, cell = score.cell.settings, score.cell
+    as_many = metric == "eig" or given["contrastive"] == FULL.contrastive
+    full = cell.seed is None or given["trained"] == json.loads(
+        json.dumps(config(cell.system, cell.policy, FULL).plain())
+    )
+    return as_many and full
 
 
 def training_spread(system: str, policy: str) -> float | None:

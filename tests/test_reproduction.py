@@ -1,0 +1,247 @@
+"""The reproduction of the paper: cells are kept, tables are right, the report needs nothing else."""
+
+import csv
+import dataclasses
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import nestbed as nb
+from nestbed import published
+from nestbed.reproduction import cells, report, tables
+from nestbed.reproduction.reproduce import Done, reproduce
+
+SYSTEMS = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
+
+
+def counted(names, calls, settings=None):
+    """Return cells that note when they are computed."""
+
+    def cell(name):
+        def compute(folder):
+            calls.append(name)
+            return {"value": len(name)}
+
+        return cells.Cell(name, "score", "cart_pole", "random", 1.0, settings or {"size": 1}, compute)
+
+    return [cell(name) for name in names]
+
+
+def test_an_interrupted_reproduction_goes_on_without_repeating_a_cell(tmp_path):
+    calls = []
+    work = counted(["a/score", "b/score", "c/score"], calls)
+
+    def stop(folder):
+        raise KeyboardInterrupt
+
+    cut = [work[0], dataclasses.replace(work[1], compute=stop), work[2]]
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(cut, tmp_path, cells.FULL)
+    assert calls == ["a/score"]
+    told = []
+    done = reproduce(work, tmp_path, cells.FULL, lambda cell, found: told.append((cell.name, found)))
+    assert calls == ["a/score", "b/score", "c/score"]
+    assert [d.fresh for d in done] == [False, True, True]
+    assert [d.result["value"] for d in done] == [7, 7, 7]
+    assert [name for name, found in told if found is None] == ["b/score", "c/score"]
+    assert all(not d.fresh for d in reproduce(work, tmp_path, cells.FULL))
+
+
+def test_a_cell_of_other_settings_or_damaged_is_computed_again(tmp_path):
+    calls = []
+    reproduce(counted(["a", "b"], calls), tmp_path, cells.FULL)
+    (tmp_path / "cells" / "b.json").write_text('{"settings": {"size": 1}, "res')
+    reproduce(counted(["a", "b"], calls), tmp_path, cells.FULL)
+    assert calls == ["a", "b", "b"]
+    reproduce(counted(["a", "b"], calls, {"size": 2}), tmp_path, cells.FULL)
+    assert calls == ["a", "b", "b", "a", "b"]
+
+
+def test_a_folder_is_of_one_scale(tmp_path):
+    reproduce(counted(["a"], []), tmp_path, cells.QUICK)
+    with pytest.raises(nb.NestbedError, match=r"holds a quick reproduction; choose another --out for a full one"):
+        reproduce(counted(["a"], []), tmp_path, cells.FULL)
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(nb.NestbedError, match=r"plan.json is damaged"):
+        reproduce(counted(["a"], []), tmp_path, cells.QUICK)
+
+
+def test_a_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
+    from nestbed import storage
+
+    calls = []
+    reproduce(counted(["a"], calls), tmp_path, cells.FULL)
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write", full)
+        with pytest.raises(nb.NestbedError, match=r"could not save to .*: No space left on device"):
+            reproduce(counted(["a", "b"], calls), tmp_path, cells.FULL)
+    reproduce(counted(["a", "b"], calls), tmp_path, cells.FULL)
+    assert calls == ["a", "b", "b"]
+
+
+@pytest.fixture(scope="module")
+def full_plan():
+    return cells.plan(SYSTEMS, cells.FULL, 5)
+
+
+def test_the_plan_has_every_number_of_the_paper(full_plan):
+    names = {cell.name for cell in full_plan}
+    assert len(names) == len(full_plan)
+    for metric in ("eig", "spce"):
+        for system, policy in published.policy_table(metric):
+            scored = [c for c in full_plan if (c.kind, c.system, c.policy) == ("score", system, policy)]
+            assert len(scored) == (5 if policy.startswith("io_smc2") else 1)
+            assert all(c.settings["contrastive"] == 10**6 and c.settings["seeds"] == 25 for c in scored)
+    assert {c.settings["particles"] for c in full_plan if c.kind == "particles"} == set(published.particle_sweep())
+    assert {c.system for c in full_plan if c.kind == "trajectory"} == set(SYSTEMS[1:])
+    assert {c.policy for c in full_plan if c.kind == "gain"} == {"random", "prbs", "io_smc2", "io_smc2_exact"}
+
+
+def test_what_a_cell_needs_comes_before_it(full_plan):
+    for i, cell in enumerate(full_plan):
+        if cell.seed is not None and cell.kind != "training":
+            before = {c.name for c in full_plan[:i]}
+            assert f"{cell.system}/{cell.policy}/seed_{cell.seed}/training" in before
+
+
+def test_more_trainings_only_add_cells():
+    few, many = (cells.plan(("double_link",), cells.FULL, count) for count in (1, 2))
+    kept = {cell.name: cell.settings for cell in many}
+    assert all(kept[cell.name] == cell.settings for cell in few)
+
+
+def invented(plan, shift=0.0):
+    """Return results that agree with the paper but for a shift in its sd."""
+    done = []
+    for cell in plan:
+        result = {"eig": 1.0, "eig_error": 0.1}
+        if cell.kind == "score":
+            found = [
+                published.policy_table(metric).get((cell.system, cell.policy), (9.0, 0.5)) for metric in ("eig", "spce")
+            ]
+            spreads = [(mean + shift * sd, sd, sd / 5) for mean, sd in [*found, (99.0, 1.0)]]
+            if cell.seed is not None:
+                spreads = [(mean + 0.1 * (cell.seed - 2), sd, error) for mean, sd, error in spreads]
+            fields = ("mean", "sd", "standard_error")
+            metrics = zip(("eig", "spce", "snmc"), spreads, strict=True)
+            result = {metric: dict(zip(fields, spread, strict=True)) for metric, spread in metrics}
+        elif cell.kind == "gain":
+            result = {"mean": np.linspace(0.05, 2.5, 50).tolist(), "sd": [0.1] * 50}
+        elif cell.kind == "trajectory":
+            system = nb.systems.load(cell.system)
+            shapes = (51, len(system.state_names)), (50, len(system.design_names))
+            result = {"theta": [], "states": np.zeros(shapes[0]).tolist(), "designs": np.zeros(shapes[1]).tolist()}
+        elif cell.kind == "particles":
+            result = {"eig": {"mean": 20.0, "sd": 0.5}, "spce": {"mean": 5.0, "sd": 0.0}}
+        done.append(Done(cell, result, 2.0, fresh=True))
+    return done
+
+
+def test_differences_are_in_combined_standard_errors(full_plan):
+    """A shift by one published sd is 5 errors of the paper's mean, 5 / √2 of both, less for the rounding."""
+    rows = {(r.system, r.policy, r.metric): r for r in tables.scores(invented(full_plan, shift=1.0))}
+    row = rows["linear_pendulum", "random", "eig"]
+    assert row.mean == pytest.approx(1.37 + 0.08)
+    assert row.difference == pytest.approx(0.08 / math.sqrt(2 * (0.08 / 5) ** 2 + 0.01**2 / 12))
+    assert row.difference_trained is None
+    trained = rows["linear_pendulum", "io_smc2", "eig"]
+    assert (trained.policies, trained.lowest, trained.highest) == pytest.approx((5, 3.68 - 0.2, 3.68 + 0.2))
+    assert trained.sd == pytest.approx(np.std([-0.2, -0.1, 0, 0.1, 0.2], ddof=1))
+    spread = published.training_curve("linear_pendulum", "ibis")[-1, 2]
+    parts = (trained.sd / math.sqrt(5), 0.15 / 5, 0.01 / math.sqrt(12))
+    assert trained.difference == pytest.approx(0.15 / math.hypot(*parts))
+    assert trained.difference_trained == pytest.approx(0.15 / math.hypot(*parts, spread))
+    assert rows["cart_pole", "chirp", "eig"].difference is None
+    assert rows["cart_pole", "random", "snmc"].difference is None
+
+
+def test_the_verdict_counts_what_is_off(full_plan):
+    fine, off = (tables.verdict(tables.scores(invented(full_plan, shift))) for shift in (0.0, 1.0))
+    assert (fine.cells, fine.beyond_two, fine.beyond_three) == (24, [], [])
+    assert len(off.beyond_three) > 20
+
+
+def test_quick_scores_are_not_compared_where_their_settings_differ():
+    rows = tables.scores(invented(cells.plan(SYSTEMS[:1], cells.QUICK, 1)))
+    compared = {(row.policy, row.metric) for row in rows if row.difference is not None}
+    assert compared == {("random", "eig"), ("prbs", "eig"), ("myopic", "eig")}
+
+
+def test_gains_of_trained_policies_are_pooled(full_plan):
+    found = {gain.policy: gain for gain in tables.gains(invented(full_plan))}
+    assert found["io_smc2"].policies == 5
+    assert found["random"].policies == 0
+    np.testing.assert_allclose(found["prbs"].paper[0, :2], (1, 0.5 * np.log(1.5)), rtol=1e-4)
+    np.testing.assert_allclose(found["io_smc2"].sd, 0.1)
+
+
+@pytest.fixture(scope="module")
+def page(full_plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_logs", lambda *arguments: [])
+        return report.write(invented(full_plan, shift=1.0), cells.FULL, folder)
+
+
+def test_the_report_needs_nothing_else(page):
+    text = page.read_text()
+    assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', text)
+    assert "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "<script" not in text
+    for word in ("Linear pendulum", "Double link", "IO-SMC²", "Greedy", "beyond three", "What it cost", "jax 0."):
+        assert word in text
+
+
+def test_every_number_is_in_the_csv_files_too(page):
+    with (page.parent / "policy_tables.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    held = {(row["system"], row["policy"], row["metric"]): row for row in rows}
+    for metric in ("eig", "spce"):
+        for place, (mean, sd) in published.policy_table(metric).items():
+            assert float(held[*place, metric]["paper_mean"]) == mean
+            assert float(held[*place, metric]["paper_sd"]) == sd
+    for name, lines in (("information_gain_linear_pendulum", 200), ("cart_pole_particle_sweep", 8), ("cells", 111)):
+        assert len((page.parent / f"{name}.csv").read_text().splitlines()) == lines + 1
+    markdown = (page.parent / "report.md").read_text()
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", markdown)
+    assert len(pictures) == 4 + 1 + 3 + 1  # without learning curves here
+    assert all((page.parent / picture).read_bytes()[1:4] == b"PNG" for picture in pictures)
+
+
+def test_published_copies_are_read_as_they_are():
+    assert published.particle_sweep()[1024]["eig_mean"] == 21.29
+    assert published.information_gain("greedy") is None
+    np.testing.assert_array_equal(published.information_gain("random")[:, 0], np.arange(1, 47, 5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"systems": ["pendulum"]}, r"the paper has no system 'pendulum'; did you mean"),
+        ({"systems": ["all"], "seeds": 0}, "seeds is 0"),
+    ],
+)
+def test_wrong_arguments_of_reproduce_get_a_sentence(arguments, told):
+    from nestbed import cli
+
+    with pytest.raises(nb.NestbedError, match=told):
+        cli.reproduce(**arguments)
+
+
+@pytest.mark.slow
+def test_a_quick_reproduction_of_one_system_ends_in_a_report(tmp_path, capsys):
+    from nestbed import cli
+
+    cli.reproduce(["linear_pendulum"], quick=True, out=tmp_path)
+    stored = json.loads((tmp_path / "cells" / "linear_pendulum" / "prbs" / "score.json").read_text())
+    assert stored["result"]["eig"]["mean"] == pytest.approx(2.26, abs=5 * stored["result"]["eig"]["standard_error"])
+    assert (tmp_path / "figures" / "linear_pendulum_training.png").exists()
+    cli.reproduce(["linear_pendulum"], quick=True, out=tmp_path)
+    assert capsys.readouterr().err.count("kept from before") == 13
