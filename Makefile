@@ -26,17 +26,19 @@ test: lint  ## lint, types and tests, in a few minutes
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0
 
-bench: .venv/ready  ## every ratio of benchmarks/, one run each, and the comparison with the paper
-	$(BIN)/python benchmarks/published.py
+bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/against_particles.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
 
-paper: .venv/ready  ## train five seeds of everything the paper trained; figures and table in docs/training
-	$(BIN)/python benchmarks/paper_training.py
+paper: .venv/ready  ## every table and figure of the paper again, about an hour; goes on where it stopped
+	$(BIN)/nestbed reproduce all
+	mkdir -p docs/results
+	cp -r results/reproduction/report.md results/reproduction/*.csv results/reproduction/figures docs/results
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
