@@ -159,6 +159,7 @@ def test_differences_are_in_combined_standard_errors(full_plan):
     assert trained.difference == pytest.approx(0.15 / math.hypot(*parts))
     assert trained.difference_trained == pytest.approx(0.15 / math.hypot(*parts, spread))
     assert rows["cart_pole", "chirp", "eig"].difference is None
+    assert rows["cart_pole", "myopic_no_slew", "eig"].paper_mean == 16.53
     assert rows["cart_pole", "random", "snmc"].difference is None
 
 
@@ -166,6 +167,9 @@ def test_the_verdict_counts_what_is_off(full_plan):
     fine, off = (tables.verdict(tables.scores(invented(full_plan, shift))) for shift in (0.0, 1.0))
     assert (fine.cells, fine.beyond_two, fine.beyond_three) == (24, [], [])
     assert len(off.beyond_three) > 20
+    low = tables.verdict(tables.scores(invented(full_plan, shift=-2.0)))
+    assert fine.below == off.below == []
+    assert (low.trained, len(low.below)) == (10, 9)  # the cart-pole's saturated bound has no spread to shift by
 
 
 def test_quick_scores_are_not_compared_where_their_settings_differ():
@@ -195,7 +199,16 @@ def test_the_report_needs_nothing_else(page):
     assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', text)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text)
     assert "<script" not in text
-    for word in ("Linear pendulum", "Double link", "IO-SMC²", "Greedy", "beyond three", "What it cost", "jax 0."):
+    for word in (
+        "Linear pendulum",
+        "Double link",
+        "IO-SMC²",
+        "Greedy",
+        "beyond three",
+        "without the penalty it gains",
+        "What it cost",
+        "jax 0.",
+    ):
         assert word in text
 
 

@@ -16,6 +16,8 @@ ROUNDING = 0.01 / math.sqrt(12.0)
 """Standard error of a published number that was rounded to two digits."""
 BASELINES = ("random", "prbs", "myopic")
 """Policies of the paper that involve no training: here the two should agree."""
+STANDS_FOR = {"myopic_no_slew": "myopic"}
+"""Policies that are compared with a number of the paper under another name."""
 
 
 class Row(NamedTuple):
@@ -53,7 +55,7 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
     if len(found) > 1:
         sd = stdev(means)
         error = sd / math.sqrt(len(means))
-    theirs = published.policy_table(metric).get((system, policy))
+    theirs = published.policy_table(metric).get((system, STANDS_FOR.get(policy, policy)))
     difference = trained = None
     if theirs is not None and _comparable(found[0], metric):
         combined = math.hypot(error, theirs[1] / math.sqrt(PAPER_SEEDS), ROUNDING)
@@ -97,18 +99,21 @@ def training_spread(system: str, policy: str) -> float | None:
 
 
 class Verdict(NamedTuple):
-    """How many of the numbers that should agree do."""
+    """How many of the numbers that should agree do, and which trained policies fall short of the paper's."""
 
     cells: int
     beyond_two: list[Row]
     beyond_three: list[Row]
+    trained: int
+    below: list[Row]  # by more than three combined standard errors
 
 
 def verdict(rows: list[Row]) -> Verdict:
-    """Judge the policies that involve no training, in both published metrics."""
+    """Judge the policies that involve no training, and IO-SMC², in both published metrics."""
     judged = [row for row in rows if row.policy in BASELINES and row.difference is not None]
     off = {limit: [row for row in judged if abs(row.difference or 0.0) > limit] for limit in (2, 3)}
-    return Verdict(len(judged), off[2], off[3])
+    trained = [row for row in rows if row.policy.startswith("io_smc2") and row.difference is not None]
+    return Verdict(len(judged), off[2], off[3], len(trained), [row for row in trained if (row.difference or 0.0) < -3])
 
 
 class Gain(NamedTuple):
