@@ -112,6 +112,11 @@ def test_the_probability_that_one_policy_beats_another():
     assert scores.beats("one", "one") == 0.5
     assert scores.beats("one", "far") > 0.999
     assert "one" in str(scores)
+    with pytest.raises(nb.NestbedError, match="no policy 'oter' in the comparison; did you mean 'other'"):
+        scores.beats("one", "oter")
+    certain = scored(a=(1.0, 0.0), b=(2.0, 0.0), c=(1.0, 0.0), d=(1.0, float("nan")))
+    assert [certain.beats("a", name) for name in "bc"] == [0.0, 0.5]
+    assert np.isnan(certain.beats("b", "d"))
     assert len(scores[:2]) == 2
 
 

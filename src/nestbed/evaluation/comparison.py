@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed import noise
-from nestbed.errors import NestbedError, at_least_one
+from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
 from nestbed.system import BaseSystem
@@ -60,9 +60,16 @@ class Comparison(Sequence[Score]):
     def beats(self, one: str, other: str) -> float:
         """Return the probability that one policy's expected gain is above another's, given the two estimates."""
         named = {score.policy: score for score in self.scores}
+        for name in (one, other):
+            if name not in named:
+                raise NestbedError(f"there is no policy {name!r} in the comparison; {did_you_mean(str(name), named)}.")
         a, b = named[one], named[other]
         error = math.hypot(a.standard_error, b.standard_error)
-        return 0.5 if one == other else 0.5 * math.erfc((b.mean - a.mean) / (error * math.sqrt(2.0)))
+        if one == other or a.mean == b.mean:
+            return 0.5
+        if error == 0.0:
+            return float(a.mean > b.mean)
+        return 0.5 * math.erfc((b.mean - a.mean) / (error * math.sqrt(2.0)))
 
     def __str__(self) -> str:
         width = max(len(score.policy) for score in self.scores)
