@@ -171,7 +171,14 @@ def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
         ylim=(0, None),
     )
     axes.grid(alpha=0.3)
-    axes.legend(loc="center right", frameon=False, title="bars: ± sd over seeds", alignment="left", fontsize="small")
+    axes.legend(
+        loc="center right",
+        bbox_to_anchor=(1.0, 0.6),  # between the two curves
+        frameon=False,
+        title="bars: ± sd over seeds",
+        alignment="left",
+        fontsize="small",
+    )
     figure.savefig(file, dpi=150)
 
 
