@@ -140,7 +140,7 @@ def invented(plan, shift=0.0):
             result = {"theta": [], "states": np.zeros(shapes[0]).tolist(), "designs": np.zeros(shapes[1]).tolist()}
         elif cell.kind == "particles":
             result = {"eig": {"mean": 20.0, "sd": 0.5}, "spce": {"mean": 5.0, "sd": 0.0}}
-        done.append(Done(cell, result, 2.0, fresh=True))
+        done.append(Done(cell, result, 2.0, fresh=True, versions={"jax": "0.10.2"}))
     return done
 
 

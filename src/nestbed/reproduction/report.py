@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nestbed import runs, storage, systems
+from nestbed import storage, systems
 from nestbed.reproduction import pictures, tables
 from nestbed.reproduction.cells import PUBLISHED, Scale, methods, training_folder
 from nestbed.reproduction.reproduce import Done
@@ -82,12 +82,13 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
         f"**Random, PRBS and Myopic** involve no training, so the two should agree: of {judged.cells} cells "
         f"{_listed(judged.beyond_two, 'beyond two')}; {_listed(judged.beyond_three, 'beyond three')}.",
         "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± "
-        "their sd; the difference marked “trainings” counts the sd of the paper's 25 trainings as the error of its one "
-        f"policy. Of {judged.trained} cells {_listed(judged.below, 'below the paper by more than three errors')}. "
+        "their sd, and “range” is from the lowest to the highest; “diff. tr.” is the difference if the sd of the "
+        f"paper's 25 trainings is counted as the error of its one policy. Of {judged.trained} cells "
+        f"{_listed(judged.below, 'below the paper by more than three errors')}. "
         "**iDAD** is one policy of a smaller budget than the paper's.",
         f"Settings: scale “{scale.name}”, T = 50, EIG with N = 16 and M = 1024 (three moves), sPCE and sNMC with 16 "
         f"records and {scale.contrastive:,} contrastive draws, {scale.estimates} seeds each. "
-        f"All cells took {seconds / 60:.1f} minutes. {_versions()}.",
+        f"All cells took {seconds / 60:.1f} minutes. {_versions(done)}.",
     ]
     return Section("Summary", text)
 
@@ -102,9 +103,10 @@ def _listed(rows: list[tables.Row], limit: str) -> str:
 _METRICS = {"eig": "EIG", "spce": "sPCE", "snmc": "sNMC"}
 
 
-def _versions() -> str:
-    found = runs.versions()
-    return ", ".join(f"{name} {found[name]}" for name in ("nestbed", "jax", "numpyro", "equinox")) + ", float64 filters"
+def _versions(done: list[Done]) -> str:
+    """Return what the cells were computed with."""
+    found = {name: sorted({each.versions[name] for each in done}) for name in done[0].versions}
+    return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in found.items()) + "; filters in float64"
 
 
 def _system(name: str, done: list[Done], rows: list[tables.Row], scale: Scale, folder: Path) -> Section:
@@ -192,25 +194,14 @@ def _logs(folder: Path, name: str, method: str, here: list[Done]) -> list[Log]:
 def _paper_grid(rows: list[tables.Row]) -> Grid:
     """Return a line per policy of the paper; one that is off by more than three standard errors is marked."""
     by = {(row.policy, row.metric): row for row in rows}
-    columns = (
-        "policy",
-        "EIG",
-        "paper",
-        "diff.",
-        "diff. (trainings)",
-        "lowest to highest",
-        "sPCE",
-        "paper",
-        "diff.",
-        "sNMC",
-    )
+    columns = ("policy", "EIG", "paper", "diff.", "diff. tr.", "range", "sPCE", "paper", "diff.", "sNMC")
     lines: list[tuple[str, ...]] = []
     marked: set[int] = set()
     for policy in dict.fromkeys(row.policy for row in rows if row.policy in PUBLISHED):
         eig, spce, snmc = (by[policy, metric] for metric in ("eig", "spce", "snmc"))
         if any(abs(row.difference or 0.0) > 3 for row in (eig, spce)):
             marked.add(len(lines))
-        many = f"{eig.policies}: {eig.lowest:.2f} to {eig.highest:.2f}" if eig.policies > 1 else ""
+        many = f"{eig.lowest:.2f} to {eig.highest:.2f}" if eig.policies > 1 else ""
         lines.append(
             (
                 NAMES[policy],
@@ -366,12 +357,12 @@ _PAGE = """<!doctype html>
 </body></html>
 """
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; }
 nav { margin: 1rem 0; } a { color: #0072B2; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
-th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.88rem; }
+th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
 th { text-align: right; border-bottom: 2px solid #888; } th:first-child, td:first-child { text-align: left; }
 tr.marked td { background: #fdf0e0; font-weight: 600; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption { color: #555; font-size: 0.92rem; }

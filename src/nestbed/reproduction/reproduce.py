@@ -20,6 +20,7 @@ class Done(NamedTuple):
     result: dict[str, Any]
     seconds: float
     fresh: bool  # computed now, not kept from before
+    versions: dict[str, str]  # of all that the numbers hang on
 
 
 Progress = Callable[[Cell, Done | None], None]
@@ -48,26 +49,23 @@ def _computed(folder: Path, cell: Cell) -> Done:
     start = time.perf_counter()
     result = cell.compute(folder)
     seconds = max(time.perf_counter() - start, result.pop("training_seconds", 0.0))  # all of a resumed training
-    found = {
-        "cell": cell.name,
-        "settings": cell.settings,
-        "seconds": seconds,
-        "result": result,
-        "versions": runs.versions(),
-    }
+    done = Done(cell, result, seconds, fresh=True, versions=runs.versions())
+    told = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result}
     with storage.saving(folder):
         file = _file(folder, cell)
         file.parent.mkdir(parents=True, exist_ok=True)
-        storage.write(file, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
-    return Done(cell, result, seconds, fresh=True)
+        stored = json.dumps({**told, "versions": done.versions}, indent=1, ensure_ascii=False)
+        storage.write(file, f"{stored}\n".encode())
+    return done
 
 
 def _stored(folder: Path, cell: Cell) -> Done | None:
     """Return a cell computed before with these very settings, if there is one."""
     try:
         found = json.loads(_file(folder, cell).read_bytes())
-        same = found["settings"] == json.loads(json.dumps(cell.settings))
-        return Done(cell, dict(found["result"]), float(found["seconds"]), fresh=False) if same else None
+        if found["settings"] != json.loads(json.dumps(cell.settings)):
+            return None
+        return Done(cell, dict(found["result"]), float(found["seconds"]), False, dict(found["versions"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
