@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed import published
+from nestbed import published, terminal
 from nestbed.reproduction import cells, report, tables
 from nestbed.reproduction.reproduce import Done, reproduce
 
@@ -226,6 +226,22 @@ def test_every_number_is_in_the_csv_files_too(page):
     pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", markdown)
     assert len(pictures) == 4 + 1 + 3 + 1  # without learning curves here
     assert all((page.parent / picture).read_bytes()[1:4] == b"PNG" for picture in pictures)
+
+
+def test_the_terminal_tells_the_cells_the_time_left_and_the_result(full_plan, capsys):
+    done = invented(full_plan, shift=1.0)
+    done[1] = done[1]._replace(fresh=False)
+    with terminal.Reproducing(full_plan) as watch:
+        for each in done:
+            watch(each.cell, None)
+            watch(each.cell, each)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("cell 1/111  linear_pendulum/io_smc2/seed_0/training  2.0 s  ")
+    assert "kept from before" in lines[1]
+    assert lines[-1].endswith("0 s left")
+    terminal.reproduced(tables.scores(done), report.NAMES)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Random 1.45 ± 0.08 1.37 +3.5 1.79 ± 0.35 1.44 +3.5" in told
 
 
 def test_published_copies_are_read_as_they_are():
