@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from nestbed import runs, storage
 from nestbed.errors import NestbedError
 from nestbed.reproduction.cells import Cell, Scale
@@ -32,10 +34,12 @@ def reproduce(cells: Sequence[Cell], folder: Path, scale: Scale, progress: Progr
     storage.writable(folder)
     with storage.locked(folder):
         _same_scale(folder, scale)
-        done = []
+        done: list[Done] = []
         for cell in cells:
             found = _stored(folder, cell)
             if found is None:
+                if done and done[-1].cell.system != cell.system:
+                    jax.clear_caches()  # every kernel is mapped into memory, and a process may map only so many
                 if progress is not None:
                     progress(cell, None)
                 found = _computed(folder, cell)
