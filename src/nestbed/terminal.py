@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -287,11 +287,11 @@ class Reproducing:
         self.count, self.done = len(cells), 0
         columns = (
             TextColumn("{task.fields[cells]} cells"),
-            BarColumn(20),
+            BarColumn(12),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
-            TextColumn("[dim]{task.fields[told]}[/]"),
+            TextColumn("[dim]{task.fields[told]}[/]", table_column=Column(no_wrap=True, overflow="ellipsis")),
         )
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=self.total, cells=f"0/{self.count}", left="", told="")
