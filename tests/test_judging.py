@@ -14,14 +14,14 @@ from nestbed import cli
 from nestbed.evaluation import reading
 from toys import TRAINING
 
-TANK = f"{Path(__file__).parent / 'tank.py'}:Tank"
+LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"
 SIZES = {"seeds": 2, "trajectories": 2, "belief": "exact"}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    place = tmp_path_factory.mktemp("runs") / "tank"
-    nb.train(jax.random.key(0), nb.systems.load(TANK), dataclasses.replace(TRAINING, iterations=1), out=place)
+    place = tmp_path_factory.mktemp("runs") / "leak"
+    nb.train(jax.random.key(0), nb.systems.load(LEAK), dataclasses.replace(TRAINING, iterations=1), out=place)
     return place
 
 
@@ -31,7 +31,7 @@ def words(capsys):
 
 def test_a_run_a_policy_file_and_a_baseline_are_evaluated(run, capsys):
     for policy in (str(run), str(run / "policy_last.npz"), "chirp"):
-        cli.evaluate(policy, system=TANK, contrastive=5, **SIZES)
+        cli.evaluate(policy, system=LEAK, contrastive=5, horizon=3, **SIZES)
         told = words(capsys)
         assert "EIG" in told
         assert "below, ≤ log(L + 1) = 1.79" in told
@@ -40,13 +40,13 @@ def test_a_run_a_policy_file_and_a_baseline_are_evaluated(run, capsys):
 
 
 def test_a_run_and_its_last_policy_file_are_one_policy(run):
-    found = [reading.policy(str(place), TANK, None).policy for place in (run, run / "policy_last.npz")]
+    found = [reading.policy(str(place), LEAK, None).policy for place in (run, run / "policy_last.npz")]
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_bounds_can_be_left_out(run, capsys):
-    cli.evaluate(str(run), system=TANK, contrastive=0, **SIZES)
+    cli.evaluate(str(run), system=LEAK, contrastive=0, **SIZES)
     told = words(capsys)
     assert "sPCE" not in told
     assert "L =" not in told
@@ -54,24 +54,24 @@ def test_bounds_can_be_left_out(run, capsys):
 
 def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
     baselines = ["random", "prbs_independent", "chirp", "myopic"]
-    cli.compare(TANK, [run], baselines=baselines, contrastive=5, out=tmp_path, **SIZES)
+    cli.compare(LEAK, [run], baselines=baselines, contrastive=5, out=tmp_path, **SIZES)
     told = words(capsys)
-    for name in ("tank", *baselines):
+    for name in ("leak", *baselines):
         assert name in told
     assert "sPCE ≤ EIG ≤ sNMC" in told
     assert "probability that the policy of the row gains more than that of the column" in told
     with (tmp_path / "comparison.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert [row["policy"] for row in rows] == ["tank", *baselines]
-    assert float(rows[0]["probability_beats_tank"]) == 0.5
-    total = float(rows[0]["probability_beats_random"]) + float(rows[1]["probability_beats_tank"])
+    assert [row["policy"] for row in rows] == ["leak", *baselines]
+    assert float(rows[0]["probability_beats_leak"]) == 0.5
+    total = float(rows[0]["probability_beats_random"]) + float(rows[1]["probability_beats_leak"])
     assert total == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
-    cli.compare(TANK, baselines=["myopic"], horizon=5, **SIZES)
+    cli.compare(LEAK, baselines=["myopic"], horizon=5, **SIZES)
     assert "T = 5" in words(capsys)
-    cli.evaluate("greedy", system=TANK, horizon=5, contrastive=0, **SIZES)
+    cli.evaluate("greedy", system=LEAK, horizon=5, contrastive=0, **SIZES)
     assert "T = 5" in words(capsys)
 
 
@@ -80,19 +80,22 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     [
         (
             lambda run: cli.evaluate(str(run), contrastive=5),
-            "was trained on Tank, which is not built in; give the",
+            "was trained on LinearLeak, which is not built in; give the",
         ),
-        (lambda run: cli.evaluate(str(run), system="cart_pole"), "was trained on Tank, but the system is cart_pole"),
-        (lambda run: cli.compare("cart_pole", [run]), "was trained on Tank, but the system is cart_pole"),
-        (lambda run: cli.evaluate(str(run / "config.toml"), system=TANK), "is not a policy that nestbed can read"),
+        (
+            lambda run: cli.evaluate(str(run), system="cart_pole"),
+            "was trained on LinearLeak, but the system is cart_pole",
+        ),
+        (lambda run: cli.compare("cart_pole", [run]), "was trained on LinearLeak, but the system is cart_pole"),
+        (lambda run: cli.evaluate(str(run / "config.toml"), system=LEAK), "is not a policy that nestbed can read"),
         (lambda run: cli.evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
-        (lambda run: cli.evaluate(str(run.parent), system=TANK), "there is no run in"),
-        (lambda run: cli.evaluate("chrip", system=TANK), "there is no chrip: give .* a baseline with --system: random"),
-        (lambda run: cli.evaluate("chirp", system=TANK, horizon=0), "horizon is 0"),
-        (lambda run: cli.evaluate("chirp", system=TANK, contrastive=-1), "contrastive is -1"),
-        (lambda run: cli.compare(TANK, horizon=0), "horizon is 0"),
-        (lambda run: cli.compare(TANK, seed=-1), "the seed is -1"),
-        (lambda run: cli.compare(TANK, baselines=["gready"]), "did you mean 'greedy'"),
+        (lambda run: cli.evaluate(str(run.parent), system=LEAK), "there is no run in"),
+        (lambda run: cli.evaluate("chrip", system=LEAK), "there is no chrip: give .* a baseline with --system: random"),
+        (lambda run: cli.evaluate("chirp", system=LEAK, horizon=0), "horizon is 0"),
+        (lambda run: cli.evaluate("chirp", system=LEAK, contrastive=-1), "contrastive is -1"),
+        (lambda run: cli.compare(LEAK, horizon=0), "horizon is 0"),
+        (lambda run: cli.compare(LEAK, seed=-1), "the seed is -1"),
+        (lambda run: cli.compare(LEAK, baselines=["gready"]), "did you mean 'greedy'"),
     ],
 )
 def test_mistakes_get_a_sentence(run, make, told):
@@ -104,4 +107,4 @@ def test_several_seeds_are_for_compare(run, tmp_path):
     for k in (0, 1):
         shutil.copytree(run, tmp_path / "both" / f"seed_{k}")
     with pytest.raises(nb.NestbedError, match="holds several runs: seed_0, seed_1; give one, or `nestbed compare`"):
-        cli.evaluate(str(tmp_path / "both"), system=TANK)
+        cli.evaluate(str(tmp_path / "both"), system=LEAK)
