@@ -130,6 +130,22 @@ def test_designs_outside_the_box_and_parameters_without_a_drift_get_a_sentence()
         nb.spce(KEY, root, Constant(0.5), outer=2000, contrastive=1, **SMALL)
 
 
+def test_a_record_without_a_density_is_an_error_and_not_a_nan():
+    class Steep(Leak):
+        prior = {"rate": dist.LogNormal(0.0, 30.0)}
+
+        def drift(self, x, u, theta):
+            return theta.rate**3 * 1e150 * u.flow
+
+    with pytest.raises(NonFiniteError, match="Steep"):
+        nb.spce(KEY, Steep(), Constant(0.5), outer=16, contrastive=5, **SMALL)
+
+
+def test_too_many_draws_are_refused():
+    with pytest.raises(nb.NestbedError, match="draws would take days; give fewer"):
+        nb.spce(KEY, SYSTEM, nb.policies.Random(SYSTEM), contrastive=10**20, **SMALL)
+
+
 @pytest.mark.parametrize("wrong", [{"outer": 0}, {"contrastive": 0}, {"contrastive": 1e6}, {"horizon": -1}])
 def test_counts_must_be_whole_and_positive(wrong):
     with pytest.raises(nb.NestbedError, match=f"{next(iter(wrong))} is .*, but it must be a whole number"):

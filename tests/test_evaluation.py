@@ -67,6 +67,7 @@ def test_comparison_scores_seeds(tmp_path):
     assert sum(n for name, n in told if name == "prbs") == 40
     means = scores[0].steps.sum(1).reshape(5, 8).mean(1)
     assert scores[0].sd == pytest.approx(means.std(ddof=1))
+    assert scores[0].standard_error == pytest.approx(scores[0].steps.sum(1).std(ddof=1) / np.sqrt(40))
     comparison.save_table(scores, tmp_path / "table.csv")
     figures.information_gain(scores, system, tmp_path / "figure.png")
     assert (tmp_path / "table.csv").read_text().startswith("policy,eig_mean_nats")
@@ -97,6 +98,7 @@ def test_comparison_gives_bounds_of_as_many_records():
     assert abs(score.spce.mean - score.mean) < 5 * np.hypot(score.standard_error, score.spce.standard_error)
     assert 0 < score.spce.standard_error < 1
     assert 0 < score.spce.sd < 1
+    assert "(sPCE" in str(comparison.Comparison([score]))
 
 
 def scored(**estimates):

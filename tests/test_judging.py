@@ -45,9 +45,11 @@ def test_a_run_and_its_last_policy_file_are_one_policy(run):
         np.testing.assert_array_equal(one, other)
 
 
-def test_bounds_can_be_left_out(run, capsys):
-    cli.evaluate(str(run), system=LEAK, contrastive=0, **SIZES)
+def test_bounds_can_be_left_out_and_a_run_has_its_own_horizon(run, capsys, tmp_path):
+    cli.evaluate(str(run), system=LEAK, contrastive=0, out=tmp_path, **SIZES)
     told = words(capsys)
+    assert "T = 3" in told  # that of the training; the system's is 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.png"]
     assert "sPCE" not in told
     assert "L =" not in told
 
@@ -101,6 +103,14 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
 def test_mistakes_get_a_sentence(run, make, told):
     with pytest.raises(nb.NestbedError, match=told):
         make(run)
+
+
+def test_a_run_named_like_a_baseline_is_not_mistaken_for_it(run, tmp_path, monkeypatch):
+    shutil.copytree(run, tmp_path / "random")
+    system = nb.systems.load(LEAK)
+    assert list(reading.runs([tmp_path / "random"], system)) == [str(tmp_path / "random")]
+    monkeypatch.chdir(tmp_path)
+    assert list(reading.runs([Path("random")], system)) == ["./random"]
 
 
 def test_several_seeds_are_for_compare(run, tmp_path):

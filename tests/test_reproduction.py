@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,54 @@ def test_a_cell_of_other_settings_or_damaged_is_computed_again(tmp_path):
     assert calls == ["a", "b", "b"]
     reproduce(counted(["a", "b"], calls, {"size": 2}), tmp_path, cells.FULL)
     assert calls == ["a", "b", "b", "a", "b"]
+
+
+def test_a_training_whose_folder_is_gone_is_done_again(tmp_path):
+    calls = []
+    (cell,) = counted(["a"], calls)
+    cell = dataclasses.replace(cell, keeps=Path("trainings/a"))
+    for _ in range(2):
+        reproduce([cell], tmp_path, cells.FULL)
+    assert calls == ["a", "a"]
+    (tmp_path / "trainings" / "a").mkdir(parents=True)
+    for name in ("run.json", "metrics.jsonl"):
+        (tmp_path / "trainings" / "a" / name).write_text("{}")
+    reproduce([cell], tmp_path, cells.FULL)
+    assert calls == ["a", "a"]
+
+
+def test_a_resumed_training_counts_all_its_seconds(tmp_path):
+    (cell,) = counted(["a"], [])
+    cell = dataclasses.replace(cell, compute=lambda folder: {"value": 1, "training_seconds": 100.0})
+    (done,) = reproduce([cell], tmp_path, cells.FULL)
+    assert done.seconds == 100.0
+    assert done.result == {"value": 1}
+
+
+def test_one_process_at_a_time(tmp_path):
+    from nestbed import storage
+
+    with storage.locked(tmp_path), pytest.raises(nb.NestbedError, match="another process"):
+        reproduce(counted(["a"], []), tmp_path, cells.FULL)
+
+
+def test_cells_hang_on_all_that_decides_their_numbers(full_plan):
+    by = {cell.name: cell for cell in full_plan}
+    assert cells.config("linear_pendulum", "io_smc2_exact", cells.FULL).belief == "exact"
+    assert cells.config("linear_pendulum", "io_smc2", cells.FULL).belief == "ibis"
+    assert by["cart_pole/io_smc2/particles_64"].settings["seed"] == 0
+    assert by["cart_pole/myopic/score"].settings["nestbed"] == nb.__version__
+    cart = nb.systems.load("cart_pole")
+    slews = [
+        cells._policy(None, "cart_pole", cart, name, None, cells.FULL).potential.slew_penalty
+        for name in ("myopic", "myopic_no_slew")
+    ]
+    assert [float(slew) for slew in slews] == [0.1, 0.0]
+    heavier = type("CartPole", (type(cart),), {"defaults": dataclasses.replace(cart.defaults, eta=0.5)})()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells.systems, "load", lambda name: heavier)
+        (changed,) = [c for c in cells.plan(("cart_pole",), cells.FULL, 1) if c.name == "cart_pole/random/score"]
+    assert changed.settings["system"] != by[changed.name].settings["system"]
 
 
 def test_a_folder_is_of_one_scale(tmp_path):
@@ -133,7 +182,8 @@ def invented(plan, shift=0.0):
             metrics = zip(("eig", "spce", "snmc"), spreads, strict=True)
             result = {metric: dict(zip(fields, spread, strict=True)) for metric, spread in metrics}
         elif cell.kind == "gain":
-            result = {"mean": np.linspace(0.05, 2.5, 50).tolist(), "sd": [0.1] * 50}
+            shifted = np.linspace(0.05, 2.5, 50) + 0.1 * ((cell.seed or 2) - 2)
+            result = {"mean": shifted.tolist(), "sd": [0.1] * 50}
         elif cell.kind == "trajectory":
             system = nb.systems.load(cell.system)
             shapes = (51, len(system.state_names)), (50, len(system.design_names))
@@ -183,7 +233,9 @@ def test_gains_of_trained_policies_are_pooled(full_plan):
     assert found["io_smc2"].policies == 5
     assert found["random"].policies == 0
     np.testing.assert_allclose(found["prbs"].paper[0, :2], (1, 0.5 * np.log(1.5)), rtol=1e-4)
-    np.testing.assert_allclose(found["io_smc2"].sd, 0.1)
+    np.testing.assert_allclose(found["random"].sd, 0.1)
+    between = np.var([0.0, -0.1, 0.0, 0.1, 0.2])  # seed 0 counts as 2 here
+    np.testing.assert_allclose(found["io_smc2"].sd, np.sqrt(0.1**2 + between))
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +288,13 @@ def test_the_terminal_tells_the_cells_the_time_left_and_the_result(full_plan, ca
             watch(each.cell, None)
             watch(each.cell, each)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("cell 1/111  linear_pendulum/io_smc2/seed_0/training  2.0 s  ")
-    assert "kept from before" in lines[1]
+    assert lines[0] == "cell 1/111  linear_pendulum/io_smc2/seed_0/training …"
+    assert lines[1].startswith("cell 1/111  linear_pendulum/io_smc2/seed_0/training  2.0 s  ")
+    assert "kept from before" in lines[3]
     assert lines[-1].endswith("0 s left")
     terminal.reproduced(tables.scores(done), report.NAMES)
     told = " ".join(capsys.readouterr().out.split())
+    assert "A quick reproduction" not in told
     assert "Random 1.45 ± 0.08 1.37 +3.5 1.79 ± 0.35 1.44 +3.5" in told
 
 

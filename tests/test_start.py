@@ -106,6 +106,12 @@ def test_systems_are_listed():
     assert all(name in told.stdout for name in ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link"))
 
 
+def test_what_the_documents_link_to_is_there():
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "results" / "report.md"):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert "://" in link or (page.parent / link).is_file(), f"{page.name}: {link}"
+
+
 def test_the_readme_runs():
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(blocks) >= 3

@@ -1,6 +1,7 @@
 """The command line: parse, call, print."""
 
 import io
+import os
 import shlex
 import sys
 import warnings
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from nestbed.system import BaseSystem
     from nestbed.training.config import IDADConfig, TrainConfig
     from nestbed.training.train import Progress
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 app = cyclopts.App(
     name="nestbed",
@@ -140,7 +144,7 @@ def train(
         resumed = sys.argv[1:] if resume else [*sys.argv[1:], "--resume"]
         print(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", file=sys.stderr)
         print(f"  nestbed {shlex.join(resumed)}", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     if not quiet:
         terminal.runs(found)
     if len(found) > 1:
@@ -236,9 +240,10 @@ def evaluate(
     found = reading.policy(policy, system, horizon)
     steps = found.horizon if horizon is None else horizon
     settings = reading.Settings(seeds, trajectories, particles, moves, belief, steps, contrastive, seed).checked()
-    scores = _score(found.system, {found.name: found.policy}, settings, found.title, out)
+    scores = _score(found.system, {found.name: found.policy}, settings, found.title, out, "evaluation")
     rows = reading.evaluated(scores[0], settings)
-    terminal.evaluation(rows, f"{found.name} on {found.title}", settings.told)
+    caption = f"{settings.told}\nin expectation sPCE ≤ EIG ≤ sNMC" if settings.contrastive else settings.told
+    terminal.evaluation(rows, f"{found.name} on {found.title}", caption)
     if found.budget:
         print(f"Spent: {found.budget}")
 
@@ -331,7 +336,7 @@ def reproduce(
     """Compute every table and figure of the paper again, beside the published numbers, and write one report.
 
     Every cell is kept as soon as it is done: after Ctrl-C the same command goes on where it stopped. All systems take
-    about three quarters of an hour on two cores, --quick a few minutes.
+    about 40 minutes on two cores, --quick a few.
 
     Examples:
 
@@ -373,7 +378,7 @@ def reproduce(
     except KeyboardInterrupt:
         print(f"nestbed: stopped; finished cells are kept in {folder}. Continue with", file=sys.stderr)
         print(f"  nestbed {shlex.join(sys.argv[1:])}", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     page = report.write(done, scale, folder)
     terminal.reproduced([row for row in tables.scores(done) if row.policy in PUBLISHED], report.NAMES)
     print(f"The report is {page}; tables as CSV and the figures are beside it.")
@@ -443,7 +448,12 @@ def _train(
 
 
 def _score(
-    system: "BaseSystem", policies: dict[str, object], settings: "Settings", title: str, out: Path | None
+    system: "BaseSystem",
+    policies: dict[str, object],
+    settings: "Settings",
+    title: str,
+    out: Path | None,
+    name: str = "comparison",
 ) -> "Comparison":
     """Score policies while a bar shows how far it is, and save table and figure if there is a folder for them."""
     import jax
@@ -460,15 +470,15 @@ def _score(
         )
     if folder is not None:
         try:
-            comparison.save_table(scores, folder / "comparison.csv")
-            figures.information_gain(scores, system, folder / "comparison.png", name=title)
+            comparison.save_table(scores, folder / f"{name}.csv")
+            figures.information_gain(scores, system, folder / f"{name}.png", name=title)
         except OSError as error:
             terminal.scores(scores, title, settings.told)
             raise NestbedError(
                 f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
                 "choose another --out and repeat."
             ) from None
-        print(f"Saved {folder / 'comparison.csv'} and {folder / 'comparison.png'}")
+        print(f"Saved {folder / name}.csv and {folder / name}.png")
     return scores
 
 
@@ -491,4 +501,15 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         print("nestbed: stopped", file=sys.stderr)
-        sys.exit(130)
+        _leave(INTERRUPTED)
+    except SystemExit as error:
+        if error.code != INTERRUPTED:
+            raise
+        _leave(INTERRUPTED)
+
+
+def _leave(code: int) -> None:
+    """End at once: threads that still compile would crash while the interpreter is taken down around them."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

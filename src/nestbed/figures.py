@@ -29,8 +29,9 @@ def information_gain(scores: "Comparison", system: "BaseSystem", file: Path, nam
         colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
         axes.plot(done, mean, color=colour, linestyle=line, label=f"{score.policy}: {score.mean:.2f} nats")
         axes.fill_between(done, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.2, linewidth=0)
+    learned = "what each policy learns" if len(scores) > 1 else f"what {scores[0].policy} learns"
     axes.set(
-        title=f"{name or system.name}: what each policy learns about {', '.join(system.parameter_names)}",
+        title=f"{name or system.name}: {learned} about {', '.join(system.parameter_names)}",
         xlabel="experiments done",
         ylabel="information gained (nats)",
         xlim=(0, done[-1]),

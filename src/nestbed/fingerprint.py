@@ -44,7 +44,7 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
         if stored["name"] not in systems.CATALOGUE:
             raise NestbedError(
                 f"{place} was trained on {stored['name']}, which is not built in; give the system too, as the second "
-                "argument (or as path/to/file.py:ClassName on the command line)."
+                "argument (on the command line as path/to/file.py:ClassName, for `evaluate` after --system)."
             )
         system = systems.load(stored["name"])
     checks.instance(system)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -55,21 +56,21 @@ def scores(found: "Comparison", title: str, caption: str) -> None:
     """Print one line per policy, the best in bold, and how sure it is that one beats another."""
     bounded = found[0].spce is not None
     told = f"{caption}\nin expectation sPCE ≤ EIG ≤ sNMC" if bounded else caption
-    table = Table(title=title, caption=told)
+    table = Table(title=escape(title), caption=told)
     table.add_column("policy", no_wrap=True)
     headings = ("EIG (nats)", "sd over seeds", "standard error", *(("sPCE", "sNMC") if bounded else ()))
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading in ("sPCE", "sNMC"))
     best = max(score.mean for score in found)
     for score in found:
         style = "bold" if score.mean == best else ""
         numbers = [f"{score.mean:.2f}", _or_dash(score.sd, 2), _or_dash(score.standard_error, 3)]
         numbers += [
-            f"{bound.mean:.2f} ± {_or_dash(bound.standard_error, 2)}"
+            f"{bound.mean:.2f}±{_or_dash(bound.standard_error, 2)}"
             for bound in (score.spce, score.snmc)
             if bound is not None
         ]
-        table.add_row(score.policy, *numbers, style=style)
+        table.add_row(escape(score.policy), *numbers, style=style)
     console = Console()
     console.print(table)
     if len(found) > 1:
@@ -78,25 +79,29 @@ def scores(found: "Comparison", title: str, caption: str) -> None:
 
 def _chances(found: "Comparison") -> Table:
     """Return the probability that each policy beats each other one, numbered to save room."""
-    table = Table(title="probability that the policy of the row gains more than that of the column", box=SIMPLE_HEAD)
+    table = Table(
+        title="probability that the policy of the row gains more than that of the column",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("policy", no_wrap=True)
     for i in range(len(found)):
-        table.add_column(str(i + 1), justify="right")
+        table.add_column(str(i + 1), justify="right", no_wrap=True)
     for i, score in enumerate(found):
         chances = [found.beats(score.policy, other.policy) for other in found]
         cells = ["–" if i == j else _chance(chance) for j, chance in enumerate(chances)]
-        table.add_row(f"{i + 1} {score.policy}", *cells)
+        table.add_row(escape(f"{i + 1} {score.policy}"), *cells)
     return table
 
 
 def _chance(value: float) -> str:
     """Return a probability of two digits that never claims to be certain."""
-    return "–" if value != value else "> 0.99" if value > 0.995 else "< 0.01" if value < 0.005 else f"{value:.2f}"
+    return "–" if value != value else ">.99" if value > 0.995 else "<.01" if value < 0.005 else f"{value:.2f}"[1:]
 
 
 def evaluation(rows: "list[tuple[str, Spread, str]]", title: str, caption: str) -> None:
     """Print what is known of one policy: an estimate a line, with a remark."""
-    table = Table(title=title, caption=caption)
+    table = Table(title=escape(title), caption=caption)
     for heading, side in (("", "left"), ("nats", "right"), ("st. error", "right"), ("sd of seeds", "right")):
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
     table.add_column("estimate or bound", no_wrap=True)
@@ -258,12 +263,14 @@ class Comparing:
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=Console(stderr=True))
-        self.tasks = {name: self.bar.add_task(name, total=total, rate="", start=False) for name in policies}
+        self.tasks = {name: self.bar.add_task(escape(name), total=total, rate="", start=False) for name in policies}
 
     def __enter__(self) -> "Comparing":
         self.bar.start()
         first = next(iter(self.tasks.values()))
         self.bar.update(first, rate="[dim]compiling …[/]")
+        if not self.bar.console.is_terminal:
+            print("scoring; each policy compiles for some seconds first …", file=sys.stderr, flush=True)
         return self
 
     def __call__(self, name: str, count: int) -> None:
@@ -304,7 +311,9 @@ class Reproducing:
     def __call__(self, cell: "Cell", done: "Done | None") -> None:
         """Show which cell is being computed, or count one that is done."""
         if done is None:
-            self.bar.update(self.task, told=cell.name)
+            self.bar.update(self.task, told=f"{cell.name} …")
+            if not self.console.is_terminal:
+                print(f"cell {self.done + 1}/{self.count}  {cell.name} …", file=sys.stderr, flush=True)
             return
         self.done += 1
         self.passed += cell.cost
@@ -344,7 +353,9 @@ def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
                 cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f}", f"[bold]{off}[/]" if bold else off]
             table.add_row(names[policy], *cells)
         console.print(table)
-    console.print("Nats, mean ± sd; differences in combined standard errors.", style="dim")
+    quick = all(row.difference is None for row in rows if row.metric == "spce")
+    small = " A quick reproduction trains little: only untrained policies' EIG is compared." if quick else ""
+    console.print(f"Nats, mean ± sd; differences in combined standard errors.{small}", style="dim")
 
 
 def _or_dash(value: float | None, digits: int) -> str:

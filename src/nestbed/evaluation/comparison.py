@@ -72,9 +72,11 @@ class Comparison(Sequence[Score]):
         return 0.5 * math.erfc((b.mean - a.mean) / (error * math.sqrt(2.0)))
 
     def __str__(self) -> str:
-        width = max(len(score.policy) for score in self.scores)
-        lines = [f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats" for s in self.scores]
+        width = max((len(score.policy) for score in self.scores), default=0)
+        lines = [f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats{_bounded(s)}" for s in self.scores]
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def compare(
@@ -94,8 +96,10 @@ def compare(
     hang on the key and its name, not on the others beside it. `progress` is called with a policy's name and the
     number of its trajectories just finished, from any thread.
     """
-    at_least_one(seeds=seeds, trajectories=trajectories)
-    if not isinstance(policies, Mapping) or not policies:
+    at_least_one(
+        seeds=seeds, trajectories=trajectories, **({} if contrastive is None else {"contrastive": contrastive})
+    )
+    if not isinstance(policies, Mapping) or not policies or not all(isinstance(name, str) for name in policies):
         raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     key = noise.as_key(key)
     scores = []
@@ -117,6 +121,13 @@ def compare(
             score = score._replace(spce=_spread(found.spce.values, seeds), snmc=_spread(found.snmc.values, seeds))
         scores.append(score)
     return Comparison(scores)
+
+
+def _bounded(score: Score) -> str:
+    if score.spce is None or score.snmc is None:
+        return ""
+    below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (score.spce, score.snmc))
+    return f"  (sPCE {below}, sNMC {above})"
 
 
 def _telling(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from nestbed import checks, noise
 from nestbed.belief import history
 from nestbed.belief.base import Record
-from nestbed.errors import at_least_one
+from nestbed.errors import NestbedError, at_least_one
 from nestbed.evaluation.eig import cores
 from nestbed.policies.base import prepare
 from nestbed.prior import Components
@@ -30,6 +30,7 @@ GROUP = 16
 """Records that are compared with the same contrastive draws; the draws then cost next to nothing."""
 CHUNK = 4096
 """Contrastive draws at a time: whatever L is, no more than GROUP × CHUNK numbers are held."""
+MOST = 10**12
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,10 @@ def snmc(
     contrastive: int = 1_000_000,
     progress: Callable[[int], None] | None = None,
 ) -> Bound:
-    """Estimate sNMC, an upper bound on the expected information gain, as `spce` does the lower one."""
+    """Estimate sNMC, an upper bound on the expected information gain, as `spce` does the lower one.
+
+    With few draws it is dominated by them, and since records share theirs the standard error is then too small.
+    """
     return bounds(key, system, policy, horizon=horizon, outer=outer, contrastive=contrastive, progress=progress).snmc
 
 
@@ -93,6 +97,8 @@ def bounds(
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, outer=outer, contrastive=contrastive)
+    if contrastive > MOST:
+        raise NestbedError(f"contrastive is {contrastive}, but more than {MOST:,} draws would take days; give fewer.")
     ready = prepare(policy, system, horizon)
     groups = -(-outer // GROUP)
     size = -(-outer // groups)
@@ -102,6 +108,8 @@ def bounds(
         theta, record = _experiments(keys[index, 0], system, ready, horizon, size)
         _check(system, theta, record)
         own, others = _likelihoods(keys[index, 1], system, theta, record, jnp.asarray(contrastive))
+        if not np.isfinite(own).all():
+            _raise(system, record, theta, int(np.argmin(np.isfinite(own))), horizon - 1)
         if np.isnan(others).any():
             _blame(keys[index, 1], system, record, contrastive)
         if progress is not None:
@@ -160,9 +168,14 @@ def _check(system: BaseSystem, theta: Components, record: Record) -> None:
     bad = np.argwhere(~np.isfinite(record.states).all(axis=-1))
     if len(bad):
         row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
-        blamed = jnp.stack([value[row] for value in theta])
-        faults.check(system, faults.Fault(jnp.array(t - 1), record.states[row], record.designs[row], blamed))
+        _raise(system, record, theta, row, t - 1)
     faults.check_box(system, record.designs)
+
+
+def _raise(system: BaseSystem, record: Record, theta: Components, row: int, step: int) -> None:
+    """Raise for one record, whose parameters are in the same row."""
+    blamed = jnp.stack([value[row] for value in theta])
+    faults.check(system, faults.Fault(jnp.array(step), record.states[row], record.designs[row], blamed))
 
 
 def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int) -> None:

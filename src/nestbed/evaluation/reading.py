@@ -74,7 +74,12 @@ def policy(source: str, system: str | None, horizon: int | None) -> Found:
             raise NestbedError(f"{place} holds several runs: {names}; give one, or `nestbed compare` them all.")
         run = folders.load_run(inside[0], model)
         return Found(
-            place.name, run.policy.mean(), run.system, _title(system, run.system), run.config.horizon, run.config.budget
+            place.resolve().name,
+            run.policy.mean(),
+            run.system,
+            _title(system, run.system),
+            run.config.horizon,
+            run.config.budget,
         )
     if place.exists():
         recurrent = folders.load_policy(place, model)
@@ -91,7 +96,8 @@ def runs(places: list[Path], system: BaseSystem) -> dict[str, Run]:
     """Return the runs in folders, named as shortly as can be."""
     found = [place for folder in places for place in folders.within(folder)]
     short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in found]
-    names = short if len({*short}) == len(short) else [str(place) for place in found]
+    clear = len({*short}) == len(short) and not {*short} & {*BASELINES}
+    names = short if clear else [str(place) if place.parent.name else f"./{place}" for place in found]
     return {name: folders.load_run(place, system) for name, place in zip(names, found, strict=True)}
 
 

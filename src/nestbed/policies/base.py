@@ -73,6 +73,12 @@ def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
             f"the policy {type(policy).__name__} was made for at most {longest} experiments, but {horizon} are asked "
             f"for; make it with horizon={horizon}."
         )
+    believed = getattr(getattr(policy, "belief", None), "system", system)
+    if isinstance(believed, BaseSystem) and believed != system:
+        raise NestbedError(
+            f"the policy {type(policy).__name__} has a belief about {believed.name}, but the system is {system.name}; "
+            "make it for the system it is used on."
+        )
     leaf = jax.tree_util.all_leaves([policy])
     ready = _plain(policy) if leaf and hasattr(policy, "__dict__") else policy
     leaves, structure = jax.tree.flatten(ready)

@@ -38,7 +38,7 @@ BASELINES: dict[str, tuple[str, Maker]] = {
 
 def baseline(name: str, system: BaseSystem, horizon: int | None = None) -> Any:
     """Return the policy of that name."""
-    if name not in BASELINES:
+    if str(name) not in BASELINES:
         raise NestbedError(f"there is no baseline {name!r}; {did_you_mean(str(name), BASELINES)}.")
-    _, make = BASELINES[name]
+    _, make = BASELINES[str(name)]
     return make(system, system.horizon if horizon is None else horizon)

@@ -23,7 +23,11 @@ class Replay(eqx.Module):
     def __init__(self, system: BaseSystem, designs: Any, hold: int = 1):
         checks.instance(system)
         at_least_one(hold=hold)
-        table, count = np.asarray(designs, float), len(system.design_names)
+        count = len(system.design_names)
+        try:
+            table = np.asarray(designs, float)
+        except (TypeError, ValueError):
+            raise NestbedError("the signal must be an array of numbers, one row of designs per experiment.") from None
         if table.ndim != 2 or table.shape[1] != count or not len(table):
             raise NestbedError(
                 f"the signal has the shape {table.shape}, but {system.name} needs one row of {count} design(s) "
@@ -72,11 +76,19 @@ class Multisine(Replay):
         self, system: BaseSystem, low: float | None = None, high: float | None = None, horizon: int | None = None
     ):
         checks.instance(system)
-        steps, count = _horizon(system, horizon), len(system.design_names)
+        steps, count, wanted = _horizon(system, horizon), len(system.design_names), high
         low, high = _band(system, low, high, steps)
         base = 1.0 / (system.step * steps)
         first = max(1, math.ceil(low / base - 1e-9))
-        harmonics = np.arange(first, max(math.floor(high / base + 1e-9), first + count - 1) + 1)
+        last = math.floor(high / base + 1e-9)
+        if wanted is None:
+            last = max(last, min(first + count - 1, steps // 2))
+        harmonics = np.arange(first, last + 1)
+        if len(harmonics) < count:
+            raise NestbedError(
+                f"from {low:g} to {high:g} there are {len(harmonics)} harmonics of one cycle per horizon, but the "
+                f"{count} channels of {system.name} need one each; widen the band or lengthen the horizon."
+            )
         time = system.step * np.arange(steps)
         columns = []
         for channel in range(count):
@@ -99,12 +111,14 @@ class MaximumLength(Replay):
         at_least_one(hold=hold)
         from scipy.signal import max_len_seq
 
-        steps = _horizon(system, horizon)
-        order = max(2, math.ceil(math.log2(steps / hold + 1))) if order is None else order
-        if not isinstance(order, int) or not 2 <= order <= 20:
-            raise NestbedError(f"order is {order!r}, but a shift register has from 2 to 20 stages.")
+        steps, count = _horizon(system, horizon), len(system.design_names)
+        least = math.ceil(math.log2(count + 1))  # stages without which two channels would be the same
+        order = max(2, least, math.ceil(math.log2(steps / hold + 1))) if order is None else order
+        if not isinstance(order, int) or not max(2, least) <= order <= 20:
+            raise NestbedError(
+                f"order is {order!r}, but a shift register of {count} channel(s) has from {max(2, least)} to 20 stages."
+            )
         signs = 2.0 * max_len_seq(order)[0] - 1.0
-        count = len(system.design_names)
         shifts = [round(channel * len(signs) / count) for channel in range(count)]
         super().__init__(system, _scaled(system, np.stack([np.roll(signs, -s) for s in shifts], axis=1)), hold)
 
@@ -118,7 +132,10 @@ def _horizon(system: BaseSystem, horizon: int | None) -> int:
 def _band(system: BaseSystem, low: float | None, high: float | None, steps: int) -> tuple[float, float]:
     """Return the lowest and the highest frequency, the defaults filled in."""
     nyquist = 0.5 / system.step
-    low = 1.0 / (system.step * steps) if low is None else low
+    for name, value in (("low", low), ("high", high)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise NestbedError(f"{name} is {value!r}, but it must be a frequency, in cycles per unit of time.")
+    low = min(1.0 / (system.step * steps), nyquist) if low is None else low
     high = max(0.1 / system.step, low) if high is None else high
     if not 0 < low <= high <= nyquist * (1 + 1e-9):
         raise NestbedError(

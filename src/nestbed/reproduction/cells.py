@@ -1,6 +1,8 @@
 """The cells of the reproduction: each a training, a score or a figure's data, computed by itself and kept as JSON."""
 
 import dataclasses
+import hashlib
+import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed import fingerprint, policies, runs, systems
+from nestbed import __version__, fingerprint, policies, systems
 from nestbed.belief import simplest
+from nestbed.errors import NestbedError
 from nestbed.evaluation.comparison import compare
 from nestbed.evaluation.contrastive_bounds import spce
 from nestbed.evaluation.eig import eig
+from nestbed.runs import Run
 from nestbed.simulation import simulate
 from nestbed.system import BaseSystem
 from nestbed.training.config import IDADConfig, PolicyConfig, TrainConfig
@@ -80,6 +84,7 @@ class Cell:
     settings: dict[str, Any]
     compute: Callable[[Path], dict[str, Any]] = dataclasses.field(repr=False)
     seed: int | None = None  # of the training, if the policy was trained
+    keeps: Path | None = None  # a run's folder that must still be there for the cell to count as done
 
 
 def plan(names: tuple[str, ...], scale: Scale, trainings: int) -> list[Cell]:
@@ -140,15 +145,25 @@ def _training(name: str, system: BaseSystem, method: str, seed: int, scale: Scal
     settings = config(name, method, scale)
 
     def compute(folder: Path) -> dict[str, Any]:
-        run = train(
-            jax.random.key(seed), system, settings, out=folder / training_folder(name, method, seed), resume=True
-        )
+        run = _trained(folder, name, system, method, seed, scale)
         spent = sum(row["seconds"] for row in run.metrics)
         return {"eig": run.metrics[-1]["eig"], "eig_error": run.metrics[-1]["eig_error"], "training_seconds": spent}
 
     cost = 150.0 if method == "idad" else _TRAINING_COSTS[name]
     told = {"seed": seed, "config": settings.plain()}
-    return _cell(f"{name}/{method}/seed_{seed}/training", "training", name, method, cost, told, compute, seed)
+    cell = _cell(f"{name}/{method}/seed_{seed}/training", "training", name, method, cost, told, compute, seed)
+    return dataclasses.replace(cell, keeps=training_folder(name, method, seed))
+
+
+def _trained(folder: Path, name: str, system: BaseSystem, method: str, seed: int, scale: Scale) -> Run:
+    """Return a finished training: the one that is kept, or what is missing of it."""
+    place = folder / training_folder(name, method, seed)
+    try:
+        return train(jax.random.key(seed), system, config(name, method, scale), out=place, resume=True)
+    except NestbedError as error:
+        raise NestbedError(
+            f"{error} (A reproduction goes on after {place} is removed, or in another --out.)"
+        ) from error
 
 
 _TRAINING_COSTS = {"linear_pendulum": 15.0, "nonlinear_pendulum": 20.0, "cart_pole": 90.0, "double_link": 30.0}
@@ -169,7 +184,7 @@ def _score(name: str, system: BaseSystem, policy: str, seed: int | None, scale: 
     cell_name = f"{name}/{label}/score"
 
     def compute(folder: Path) -> dict[str, Any]:
-        made = _policy(folder, name, system, policy, seed)
+        made = _policy(folder, name, system, policy, seed, scale)
         (score,) = compare(_key(cell_name), system, {label: made}, **settings)
         found = {"eig": (score.mean, score.sd, score.standard_error), "spce": score.spce, "snmc": score.snmc}
         return {
@@ -188,7 +203,7 @@ def _gain(name: str, system: BaseSystem, policy: str, seed: int | None, scale: S
     settings = {"realisations": scale.realisations, "horizon": system.horizon}
 
     def compute(folder: Path) -> dict[str, Any]:
-        made = _policy(folder, name, system, policy, seed)
+        made = _policy(folder, name, system, policy, seed, scale)
         found = eig(_key(cell_name), system, made, trajectories=scale.realisations, belief="exact", gain="closed_form")
         total = np.cumsum(found.steps, axis=1)
         return {"mean": total.mean(axis=0).tolist(), "sd": total.std(axis=0, ddof=1).tolist()}
@@ -202,7 +217,7 @@ def _trajectory(name: str, system: BaseSystem, scale: Scale) -> Cell:
     cell_name = f"{name}/io_smc2/trajectory"
 
     def compute(folder: Path) -> dict[str, Any]:
-        made = _policy(folder, name, system, "io_smc2", 0)
+        made = _policy(folder, name, system, "io_smc2", 0, scale)
         theta = tuple(jnp.atleast_1d(marginal.icdf(0.5)) for marginal in system.prior.values())
         record = simulate(_key(cell_name), system, made, theta, system.horizon)
         return {
@@ -221,7 +236,7 @@ def _particles(name: str, system: BaseSystem, count: int, scale: Scale) -> Cell:
     size = scale.estimates * TRAJECTORIES
 
     def compute(folder: Path) -> dict[str, Any]:
-        made = _policy(folder, name, system, "io_smc2", 0)
+        made = _policy(folder, name, system, "io_smc2", 0, scale)
         gain_key, bound_key = jax.random.split(_key(cell_name))
         gains = eig(gain_key, system, made, trajectories=size, particles=count, moves=MOVES).gains
         values = spce(bound_key, system, made, outer=size, contrastive=count).values
@@ -252,14 +267,16 @@ def _cell(
     compute: Callable[[Path], dict[str, Any]],
     seed: int | None,
 ) -> Cell:
-    equations = fingerprint.describe(systems.load(system))["equations"]
-    return Cell(cell_name, kind, system, policy, cost, {**settings, "equations": equations}, compute, seed)
+    made = systems.load(system)
+    known = json.dumps([fingerprint.describe(made), dataclasses.asdict(made.defaults)], sort_keys=True)
+    hangs_on = {"system": hashlib.sha256(known.encode()).hexdigest()[:16], "key": SEED, "nestbed": __version__}
+    return Cell(cell_name, kind, system, policy, cost, {**settings, **hangs_on}, compute, seed)
 
 
-def _policy(folder: Path, name: str, system: BaseSystem, policy: str, seed: int | None) -> Any:
+def _policy(folder: Path, name: str, system: BaseSystem, policy: str, seed: int | None, scale: Scale) -> Any:
     """Return a policy to score: the mean of a trained one, or a baseline."""
     if seed is not None:
-        return runs.load_run(folder / training_folder(name, policy, seed), system).policy.mean()
+        return _trained(folder, name, system, policy, seed, scale).policy.mean()
     if policy == "myopic_no_slew":
         return policies.Myopic(system, belief=simplest(system), slew_penalty=0.0)
     return policies.baseline(policy, system)

@@ -35,8 +35,9 @@ def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, title: s
     axes.set(title=f"{title}: what each policy gains", xlabel="information gain (nats)", ylim=(len(order) - 0.4, -0.6))
     axes.grid(alpha=0.3)
     keys = [Line2D([], [], color=colour, marker=marker, label=told) for told, colour, marker, _ in shown.values()]
-    keys.append(Line2D([], [], color=GREY, marker="o", mfc="white", label="paper"))
-    keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
+    keys.append(Line2D([], [], color=GREY, marker="o", mfc="white", label="paper, alike"))
+    if any(row.policies > 1 for row in rows):
+        keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
     figure.legend(handles=keys, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     figure.savefig(file, dpi=150)
 
@@ -70,9 +71,8 @@ def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str)
         xlim=(0, longest),
     )
     axes.grid(alpha=0.3)
-    axes.legend(
-        loc="lower right", frameon=False, fontsize="small", title="bands: ± sd over trainings", alignment="left"
-    )
+    bands = "bands: ± sd over trainings" if any(len(runs) > 1 for runs in groups.values()) else None
+    axes.legend(loc="lower right", frameon=False, fontsize="small", title=bands, alignment="left")
     figure.savefig(file, dpi=150)
 
 

@@ -75,6 +75,11 @@ def write(done: list[Done], scale: Scale, folder: Path) -> Path:
 def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
     judged = tables.verdict(rows)
     seconds = sum(each.seconds for each in done)
+    below = f"Of {judged.trained} cells {_listed(judged.below, 'below the paper by more than three errors')}."
+    if not judged.trained:
+        below = (
+            "These trainings are too small to be compared, and so are the contrastive draws: no difference is given."
+        )
     text = [
         "Every number of the paper's tables beside the one computed here. Gains are in nats. A difference is given in "
         "combined standard errors: of the mean over seeds here, of the paper's mean over 25 seeds, and of its rounding "
@@ -83,8 +88,7 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
         f"{_listed(judged.beyond_two, 'beyond two')}; {_listed(judged.beyond_three, 'beyond three')}.",
         "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± "
         "their sd, and “range” is from the lowest to the highest; “diff. tr.” is the difference if the sd of the "
-        f"paper's 25 trainings is counted as the error of its one policy. Of {judged.trained} cells "
-        f"{_listed(judged.below, 'below the paper by more than three errors')}. "
+        f"paper's 25 trainings is counted as the error of its one policy. {below} "
         "**iDAD** is one policy of a smaller budget than the paper's.",
         f"Settings: scale “{scale.name}”, T = 50, EIG with N = 16 and M = 1024 (three moves), sPCE and sNMC with 16 "
         f"records and {scale.contrastive:,} contrastive draws, {scale.estimates} seeds each. "
@@ -105,7 +109,8 @@ _METRICS = {"eig": "EIG", "spce": "sPCE", "snmc": "sNMC"}
 
 def _versions(done: list[Done]) -> str:
     """Return what the cells were computed with."""
-    found = {name: sorted({each.versions[name] for each in done}) for name in done[0].versions}
+    names = dict.fromkeys(name for each in done for name in each.versions)
+    found = {name: sorted({each.versions[name] for each in done if name in each.versions}) for name in names}
     return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in found.items()) + "; filters in float64"
 
 
@@ -133,7 +138,9 @@ def _system(name: str, done: list[Done], rows: list[tables.Row], scale: Scale, f
     if curves:
         picture = folder / "figures" / f"{name}_training.png"
         pictures.learning_curves(curves, picture, f"{TITLES[name]}: training")
-        told = "Gain of the mean policy while it is trained, beside the paper's 25 trainings."
+        told = (
+            "Gain of the mean policy while it is trained; grey: the paper's 25 trainings, if the settings are its own."
+        )
         section.pictures.append((picture, told))
     _extras(name, here, section, folder)
     return section

@@ -67,7 +67,9 @@ def _stored(folder: Path, cell: Cell) -> Done | None:
     """Return a cell computed before with these very settings, if there is one."""
     try:
         found = json.loads(_file(folder, cell).read_bytes())
-        if found["settings"] != json.loads(json.dumps(cell.settings)):
+        if found["settings"] != json.loads(json.dumps(cell.settings)) or not found["result"]:
+            return None
+        if cell.keeps is not None and not runs.holds_run(folder / cell.keeps):
             return None
         return Done(cell, dict(found["result"]), float(found["seconds"]), False, dict(found["versions"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,7 +86,7 @@ def _same_scale(folder: Path, scale: Scale) -> None:
     if file.exists():
         try:
             held = json.loads(file.read_bytes())["scale"]
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             raise NestbedError(f"{file} is damaged; restore it from a copy, or choose another --out.") from None
         if held != scale.name:
             raise NestbedError(

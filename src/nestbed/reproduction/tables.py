@@ -62,7 +62,8 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
         difference = (mean(means) - theirs[0]) / combined
         spread = training_spread(system, policy)
         if spread is not None and metric == "eig":
-            trained = (mean(means) - theirs[0]) / math.hypot(combined, spread)
+            own = spread if len(found) == 1 else 0.0  # a single policy of ours is a draw as well
+            trained = (mean(means) - theirs[0]) / math.hypot(combined, spread, own)
     return Row(
         system,
         policy,

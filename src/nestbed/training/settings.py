@@ -137,7 +137,9 @@ def _updated(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
     values = {}
     for name, value in changes.items():
         if name not in known:
-            raise NestbedError(f"the configuration has no key {prefix + name!r}; {did_you_mean(name, known)}.")
+            raise NestbedError(
+                f"the configuration has no key {prefix + str(name)!r}; {did_you_mean(str(name), known)}."
+            )
         if dataclasses.is_dataclass(known[name]):
             if not isinstance(value, Mapping):
                 raise NestbedError(f"{prefix + name} is {value!r}, but it is a table of keys, such as {name}.cell.")
