@@ -20,8 +20,9 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Most of the tests' time is compiling, so here it is done with less effort; test-slow compiles as users do.
 test: lint  ## lint, types and tests, in a few minutes
-	$(BIN)/pytest -n 2
+	XLA_FLAGS="--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true" $(BIN)/pytest -n 2 --durations=25
 
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0
