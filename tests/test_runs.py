@@ -517,6 +517,7 @@ def test_equations_have_one_fingerprint_whatever_the_terminal(monkeypatch):
     assert fingerprint.describe(LinearLeak())["equations"] == plain
 
 
+@pytest.mark.slow
 def test_several_seeds(tmp_path):
     told = nestbed("train", TANK, "--out", tmp_path, *FLAGS, "--seeds", 2, "--seed", 3, "--quiet")
     assert told.returncode == 0, told.stderr

@@ -112,9 +112,20 @@ def test_what_the_documents_link_to_is_there():
             assert "://" in link or (page.parent / link).is_file(), f"{page.name}: {link}"
 
 
+def readme_blocks():
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
 def test_the_readme_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    blocks = [block for block in readme_blocks() if "nb.train" not in block]
     assert len(blocks) >= 3
     told = python("\n".join(blocks))
     assert told.returncode == 0, told.stderr
     assert "nats" in told.stdout
+
+
+@pytest.mark.slow
+def test_the_readme_trains():
+    told = python("\n".join(readme_blocks()))
+    assert told.returncode == 0, told.stderr
+    assert "learned:" in told.stdout

@@ -33,6 +33,7 @@ class VectorLink(nb.VectorSystem):
         return jnp.concatenate([dq, jnp.linalg.solve(mass, u - 0.1 * dq - coriolis - gravity)])
 
 
+@pytest.mark.slow
 def test_the_vector_form_agrees_with_the_component_form():
     vector, scalar = VectorLink(), nb.systems.load("double_link")
     keys = jax.random.split(KEY, 3)

@@ -142,6 +142,7 @@ def test_training_reaches_a_known_optimum(conditional):
     assert abs(learned_design(conditional=conditional) - best) < 0.15
 
 
+@pytest.mark.slow
 def test_mutant_climbing_downhill_misses_it(monkeypatch):
     monkeypatch.setattr(score_climbing, "objective", lambda *given: -objective(*given))
     assert abs(learned_design(iterations=20, trajectories=511) - best_design()) > 0.5  # a size not compiled before
@@ -173,7 +174,7 @@ class StopHereError(Exception):
 
 @pytest.mark.parametrize(
     "variant",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("plain", "lstm, two sweeps"))) for name in VARIANTS],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("particles", "plain", "lstm, two sweeps"))) for name in VARIANTS],
 )
 def test_resumed_run_is_the_run_never_stopped(variant, tmp_path):
     kind, changes = VARIANTS[variant]
