@@ -174,7 +174,7 @@ class StopHereError(Exception):
 
 @pytest.mark.parametrize(
     "variant",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("particles", "plain", "lstm, two sweeps"))) for name in VARIANTS],
+    [pytest.param(name, marks=[] if name in ("exact", "clipped, cosine") else [pytest.mark.slow]) for name in VARIANTS],
 )
 def test_resumed_run_is_the_run_never_stopped(variant, tmp_path):
     kind, changes = VARIANTS[variant]
