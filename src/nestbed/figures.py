@@ -37,7 +37,11 @@ def information_gain(scores: "Comparison", system: "BaseSystem", file: Path, nam
         xlim=(0, done[-1]),
     )
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", frameon=False, title="band: ± 2 standard errors", alignment="left")
+    told = {"frameon": False, "title": "band: ± 2 standard errors", "alignment": "left"}
+    if len(scores) <= 5:
+        axes.legend(loc="upper left", **told)
+    else:
+        figure.legend(loc="outside lower left", ncols=2, fontsize="small", **told)  # it would cover the curves
     figure.savefig(file, dpi=150)
 
 

@@ -96,9 +96,7 @@ def compare(
     hang on the key and its name, not on the others beside it. `progress` is called with a policy's name and the
     number of its trajectories just finished, from any thread.
     """
-    at_least_one(
-        seeds=seeds, trajectories=trajectories, **({} if contrastive is None else {"contrastive": contrastive})
-    )
+    at_least_one(seeds=seeds, trajectories=trajectories, contrastive=1 if contrastive is None else contrastive)
     if not isinstance(policies, Mapping) or not policies or not all(isinstance(name, str) for name in policies):
         raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     key = noise.as_key(key)
@@ -107,7 +105,7 @@ def compare(
         gain_key, bound_key = jax.random.split(jax.random.fold_in(key, zlib.crc32(name.encode())))
         told = None if progress is None else _telling(progress, name)
         estimate = eig(gain_key, system, policy, trajectories=seeds * trajectories, progress=told, **settings)
-        score = Score(name, *_spread(estimate.gains, seeds), estimate.steps)
+        score = Score(name, *spread(estimate.gains, seeds), estimate.steps)
         if contrastive is not None:
             found = bounds(
                 bound_key,
@@ -118,7 +116,7 @@ def compare(
                 contrastive=contrastive,
                 progress=told,
             )
-            score = score._replace(spce=_spread(found.spce.values, seeds), snmc=_spread(found.snmc.values, seeds))
+            score = score._replace(spce=spread(found.spce.values, seeds), snmc=spread(found.snmc.values, seeds))
         scores.append(score)
     return Comparison(scores)
 
@@ -134,7 +132,8 @@ def _telling(progress: Callable[[str, int], None], name: str) -> Callable[[int],
     return lambda count: progress(name, count)
 
 
-def _spread(values: Float[np.ndarray, " N"], seeds: int) -> Spread:
+def spread(values: Float[np.ndarray, " N"], seeds: int) -> Spread:
+    """Return the mean of independent values, its error, and the sd of the means of `seeds` equal parts."""
     means = values.reshape(seeds, -1).mean(axis=1)
     sd = float(means.std(ddof=1)) if seeds > 1 else math.nan
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan

@@ -31,6 +31,7 @@ GROUP = 16
 CHUNK = 4096
 """Contrastive draws at a time: whatever L is, no more than GROUP × CHUNK numbers are held."""
 MOST = 10**12
+"""More draws than this are taken for a slip."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from nestbed import __version__, fingerprint, policies, systems
 from nestbed.belief import simplest
 from nestbed.errors import NestbedError
-from nestbed.evaluation.comparison import compare
+from nestbed.evaluation.comparison import Spread, compare, spread
 from nestbed.evaluation.contrastive_bounds import spce
 from nestbed.evaluation.eig import eig
 from nestbed.runs import Run
@@ -48,19 +48,27 @@ class Scale:
 
 
 FULL = Scale(
-    "full", 5, 25, 1_000_000, 1024, (64, 128, 256, 512, 1024, 2048, 4096, 8192), True, TrainConfig(), IDADConfig()
+    "full",
+    trainings=5,
+    estimates=25,
+    contrastive=1_000_000,
+    realisations=1024,
+    particles=(64, 128, 256, 512, 1024, 2048, 4096, 8192),
+    others=True,
+    training=TrainConfig(),
+    idad=IDADConfig(),
 )
 _SMALL = PolicyConfig(encoder=(32,), recurrent=(16,), head=(32,))
 QUICK = Scale(
     "quick",
-    1,
-    4,
-    10_000,
-    128,
-    (64, 256),
-    False,
-    TrainConfig(iterations=4, trajectories=64, particles=64, batch=32, learning_rate=5e-3, policy=_SMALL),
-    IDADConfig(
+    trainings=1,
+    estimates=4,
+    contrastive=10_000,
+    realisations=128,
+    particles=(64, 256),
+    others=False,
+    training=TrainConfig(iterations=4, trajectories=64, particles=64, batch=32, learning_rate=5e-3, policy=_SMALL),
+    idad=IDADConfig(
         iterations=2,
         steps=10,
         batch=32,
@@ -161,9 +169,7 @@ def _trained(folder: Path, name: str, system: BaseSystem, method: str, seed: int
     try:
         return train(jax.random.key(seed), system, config(name, method, scale), out=place, resume=True)
     except NestbedError as error:
-        raise NestbedError(
-            f"{error} (A reproduction goes on after {place} is removed, or in another --out.)"
-        ) from error
+        raise NestbedError(f"{error} (This was the training in {place}; another --out begins anew.)") from error
 
 
 _TRAINING_COSTS = {"linear_pendulum": 15.0, "nonlinear_pendulum": 20.0, "cart_pole": 90.0, "double_link": 30.0}
@@ -186,13 +192,10 @@ def _score(name: str, system: BaseSystem, policy: str, seed: int | None, scale: 
     def compute(folder: Path) -> dict[str, Any]:
         made = _policy(folder, name, system, policy, seed, scale)
         (score,) = compare(_key(cell_name), system, {label: made}, **settings)
-        found = {"eig": (score.mean, score.sd, score.standard_error), "spce": score.spce, "snmc": score.snmc}
-        return {
-            metric: dict(zip(("mean", "sd", "standard_error"), map(float, spread or ()), strict=True))
-            for metric, spread in found.items()
-        }
+        found = {"eig": Spread(score.mean, score.sd, score.standard_error), "spce": score.spce, "snmc": score.snmc}
+        return {metric: values._asdict() for metric, values in found.items() if values is not None}
 
-    trained = {} if seed is None else {"trained": config(name, policy, scale).plain(), "seed": seed}
+    trained = _of_training(name, policy, seed, scale)
     slow = policy.startswith(("myopic", "greedy"))
     return _cell(cell_name, "score", name, policy, 70.0 if slow else 18.0, {**settings, **trained}, compute, seed)
 
@@ -208,7 +211,7 @@ def _gain(name: str, system: BaseSystem, policy: str, seed: int | None, scale: S
         total = np.cumsum(found.steps, axis=1)
         return {"mean": total.mean(axis=0).tolist(), "sd": total.std(axis=0, ddof=1).tolist()}
 
-    trained = {} if seed is None else {"trained": config(name, policy, scale).plain(), "seed": seed}
+    trained = _of_training(name, policy, seed, scale)
     return _cell(cell_name, "gain", name, policy, 3.0, {**settings, **trained}, compute, seed)
 
 
@@ -226,7 +229,7 @@ def _trajectory(name: str, system: BaseSystem, scale: Scale) -> Cell:
             "designs": np.asarray(record.designs[0]).tolist(),
         }
 
-    settings = {"trained": config(name, "io_smc2", scale).plain(), "seed": 0}
+    settings = _of_training(name, "io_smc2", 0, scale)
     return _cell(cell_name, "trajectory", name, "io_smc2", 2.0, settings, compute, 0)
 
 
@@ -240,21 +243,21 @@ def _particles(name: str, system: BaseSystem, count: int, scale: Scale) -> Cell:
         gain_key, bound_key = jax.random.split(_key(cell_name))
         gains = eig(gain_key, system, made, trajectories=size, particles=count, moves=MOVES).gains
         values = spce(bound_key, system, made, outer=size, contrastive=count).values
-        found = {}
-        for metric, each in (("eig", gains), ("spce", values)):
-            means = each.reshape(scale.estimates, -1).mean(axis=1)
-            found[metric] = {"mean": float(means.mean()), "sd": float(means.std(ddof=1))}
-        return found
+        return {"eig": spread(gains, scale.estimates)._asdict(), "spce": spread(values, scale.estimates)._asdict()}
 
     settings = {
         "particles": count,
         "seeds": scale.estimates,
         "trajectories": TRAJECTORIES,
         "moves": MOVES,
-        "trained": config(name, "io_smc2", scale).plain(),
-        "seed": 0,
+        **_of_training(name, "io_smc2", 0, scale),
     }
     return _cell(cell_name, "particles", name, "io_smc2", 4.0 + count / 300, settings, compute, 0)
+
+
+def _of_training(name: str, method: str, seed: int | None, scale: Scale) -> dict[str, Any]:
+    """Return what decides a trained policy; nothing for one that is not trained."""
+    return {} if seed is None else {"trained": config(name, method, scale).plain(), "seed": seed}
 
 
 def _cell(
