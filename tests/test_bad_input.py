@@ -56,6 +56,7 @@ def variant(**attributes):
         ({"start": {"lvel": 1.0}}, "names 'lvel', which is no state"),
         ({"prior": {"rate": dist.Delta(1.0)}}, "has no spread"),
         ({"start": (dist.Normal(jnp.zeros(2), 1.0),)}, "finite number or a scalar NumPyro distribution"),
+        ({"drift": lambda self, x, u, theta: theta["rate"] * x.level}, "in square brackets; write x.name, u.name or"),
         ({"start": ("a",)}, "finite number or a scalar NumPyro distribution"),
     ],
 )
@@ -116,6 +117,8 @@ class Policy(eqx.Module):
         (Policy(lambda c, x: (c[:1], x)), "changed its carry"),
         (Policy(lambda c, x: (c, 3.0 + 0 * x)), r"gave flow = 3 at step 0, outside the limits \(-1.0, 1.0\)"),
         (Policy(lambda c, x: (c, x * jnp.nan)), "gave the design flow = nan at step 0 of Leak"),
+        (Policy(lambda c, x: (c, x.speed[None])), r"step asks a vector for 'speed': x holds .* \('level',\).* x\[0\]"),
+        (Policy(lambda c, x: (c, x["speed"][None])), "step asks a vector for 'speed'"),
         (3, "needs the methods init"),
         (None, "needs the methods init"),
     ],
@@ -214,7 +217,7 @@ def test_policies_to_compare_are_named():
 def test_a_record_in_the_wrong_units_is_warned_of():
     record = nb.sweep(KEY, LEAK, RANDOM, **SMALL)
     with pytest.warns(UserWarning, match="check that the record is in the model's units"):
-        nb.posterior(KEY, LEAK, 1e4 * record.states[0], record.designs[0])
+        nb.posterior(KEY, LEAK, 300.0 * record.states[0], record.designs[0])
 
 
 def test_the_potential_takes_finite_numbers():
@@ -287,3 +290,27 @@ def test_a_slip_in_a_components_name_is_told():
         NestbedError, match=r"the drift of Slip uses theta.rat, which does not exist; did you mean 'rate'"
     ):
         type("Slip", (Leak,), {"drift": drift})()
+
+
+def test_text_is_no_data():
+    with pytest.raises(NestbedError, match=r"record's states must be an array of numbers, but \[\['1.0'\]"):
+        nb.posterior(KEY, LEAK, [["1.0"], ["1.1"]], [[0.5]])
+    with pytest.raises(NestbedError, match="record's designs must be an array of numbers"):
+        nb.posterior(KEY, LEAK, [[1.0], [1.1]], "abc")
+    with pytest.raises(NestbedError, match="the signal must be an array of numbers"):
+        nb.policies.Replay(LEAK, [["0.5"]])
+    with pytest.raises(NestbedError, match="give two numbers"):
+        nb.Box(flow=("0", "1"))
+
+
+def test_policies_of_another_system():
+    pendulum, linear = nb.systems.load("nonlinear_pendulum"), nb.systems.load("linear_pendulum")
+    with pytest.raises(NestbedError, match=r"Random was made for NonlinearPendulum, with the states .*but Leak has"):
+        nb.eig(KEY, LEAK, nb.policies.Random(pendulum), **SMALL)
+    with pytest.raises(NestbedError, match="Chirp was made for Leak, with the designs Box"):
+        nb.eig(KEY, Leak(designs=nb.Box(flow=(0.0, 1.0))), nb.policies.Chirp(LEAK), **SMALL)
+    learned = nb.policies.Recurrent(KEY, pendulum, encoder=(4,), recurrent=(4,), head=(4,), trained_for=3)
+    with pytest.warns(UserWarning, match="Mean was made for NonlinearPendulum, but is used on LinearPendulum"):
+        nb.eig(KEY, linear, learned.mean(), **SMALL)
+    with pytest.warns(UserWarning, match="trained for 3 experiments, but 5 are asked for"):
+        nb.eig(KEY, pendulum, learned.mean(), **{**SMALL, "horizon": 5})

@@ -1,12 +1,15 @@
 """The policies, and how plain objects become policies."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nestbed as nb
-from toys import LinearLeak
+from toys import Leak, LinearLeak
 
 LINK = nb.systems.load("double_link")
 KEYS = jax.random.split(jax.random.key(0), 4000)
@@ -91,3 +94,22 @@ def test_networks_may_be_of_single_precision():
 
     result = nb.sweep(jax.random.key(0), LinearLeak(), Single(0.5), horizon=3, trajectories=4, belief="exact")
     assert result.designs.dtype == jnp.float64
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        nb.policies.Random,
+        nb.policies.PRBS,
+        nb.policies.Chirp,
+        lambda system: nb.policies.Myopic(system, 4, particles=8),
+        lambda system: nb.policies.Recurrent(jax.random.key(0), system, encoder=(4,), recurrent=(4,), head=(4,)),
+        lambda system: nb.policies.Recurrent(jax.random.key(0), system, encoder=(4,), recurrent=(4,), head=()).mean(),
+    ],
+)
+def test_policies_are_pickled_copied_and_jitted_by_their_step(make):
+    policy = make(Leak())
+    arguments = jax.random.key(1), policy.init(), jnp.ones(1), jnp.zeros(1)
+    wanted = jax.jit(policy.step)(*arguments)[1]
+    for other in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy), copy.copy(policy)):
+        assert np.array_equal(jax.jit(other.step)(*arguments)[1], wanted)

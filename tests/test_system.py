@@ -1,5 +1,8 @@
 """The system's two forms, its noise, its start and its identity."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +11,9 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
+from nestbed import belief as beliefs
 from nestbed.belief.base import components
+from nestbed.errors import NestbedError
 from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)
@@ -151,3 +156,121 @@ def test_float64_comes_by_itself():
 def test_a_single_state_may_be_returned_bare(shape):
     rates = Leak().rates((jnp.ones(shape),), (jnp.zeros(shape),), (jnp.full(shape, 2.0),))
     np.testing.assert_allclose(rates[0], np.full(shape, -2.0))
+
+
+# What is accepted, and said.
+
+
+def test_features_of_a_root_are_right_and_small_wrong_ones_are_refused():
+    class Root(Leak):
+        prior = {"rate": dist.Normal(0.3, 0.05)}
+        diffusion = (0.02,)
+
+        def drift(self, x, u, theta):
+            return 0.5 + 0.2 * u.flow - theta.rate * jnp.sqrt(x.level)
+
+        def features(self, x, u):
+            return ((-jnp.sqrt(x.level),),)
+
+    class Small(Leak):
+        designs = nb.Box(flow=(0.0, 1e-10))
+        prior = {"rate": dist.Normal(1.0, 0.5)}
+        diffusion, noise_floor, start = (1e-10,), 0.0, (0.0,)
+
+        def drift(self, x, u, theta):
+            return theta.rate * u.flow
+
+        def features(self, x, u):
+            return ((3.0 * u.flow,),)
+
+    assert beliefs.make("exact", Root(), 1, 1).kind == "exact"
+    with pytest.raises(NestbedError, match="does not reproduce the drift of 'level'"):
+        beliefs.make("exact", Small(), 1, 1)
+
+
+def test_a_floor_above_the_noise_is_told():
+    with pytest.warns(
+        UserWarning, match="noise floor of Leak, a variance of 1e-08, is more than the noise of"
+    ):
+        Leak(diffusion=(1e-5,), noise_floor=1e-8)
+    Leak(diffusion=(1e-3,), noise_floor=1e-8)
+
+    class Method(Leak):
+        noise_floor = 1e-8
+
+        def diffusion(self, x, u, theta):
+            return (1e-5 * theta.rate,)
+
+    with pytest.warns(UserWarning, match="noise floor of Method"):
+        nb.policies.Random(Method())
+
+
+def test_a_step_in_another_unit_of_time_is_told_once():
+    system = Leak(step=500.0)
+    with pytest.warns(UserWarning, match=r"one step of Leak moves 'level' by .* step = 500 is too long"):
+        nb.policies.Random(system)
+    nb.policies.Random(system)
+
+
+@pytest.mark.parametrize("name", nb.systems.CATALOGUE)
+def test_built_in_systems_are_plausible(name):
+    nb.policies.Random(nb.systems.load(name))
+
+
+def test_attributes_that_nothing_reads_are_told():
+    class Odd(Leak):
+        limits = {"level": (0.0, 1.0)}
+        offset, width, depth = 0.1, 0.2, 0.3
+
+        def drift(self, x, u, theta):
+            return super().drift(x, u, theta) + self.offset + width_of(self) + getattr(self, "depth", 0.0)
+
+    with pytest.warns(UserWarning, match="'limits', which is no setting of nestbed") as told:
+        Odd()
+    assert len(told) == 1
+
+
+def width_of(system):
+    return system.width
+
+
+def test_systems_are_copied_and_pickled():
+    for system in (nb.systems.load("cart_pole"), Leak(step=0.3)):
+        assert copy.copy(system) is system
+        assert copy.deepcopy({"a": system})["a"] is system
+        again = pickle.loads(pickle.dumps(system))
+        assert again == system
+        assert hash(again) == hash(system)
+    assert Leak(prior={"rate": dist.LogNormal(0.0, 0.7)}) == Leak()
+    assert Leak(prior={"rate": dist.LogNormal(0.0, 0.8)}) != Leak()
+    assert Leak(prior={"rate": dist.Normal(0.0, 0.7)}) != Leak()
+
+
+def test_a_prior_without_density_is_refused():
+    with pytest.raises(NestbedError, match=r"prior of 'rate', a LogNormal with loc = 0.0, scale = -0.5, has no finite"):
+        Leak(prior={"rate": dist.LogNormal(0.0, -0.5, validate_args=False)})
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (lambda: jax.enable_x64(False), "jax runs in 32 bits"),
+        (lambda: jax.numpy_dtype_promotion("strict"), "jax_numpy_dtype_promotion is 'strict'"),
+        (lambda: jax.numpy_rank_promotion("raise"), "jax_numpy_rank_promotion is 'raise'"),
+    ],
+)
+def test_settings_of_jax_that_filters_cannot_run_under(setting, told):
+    leak = Leak()
+    policy = nb.policies.Random(leak)
+    calls = (
+        Leak,
+        lambda: nb.policies.PRBS(leak),
+        lambda: nb.eig(jax.random.key(0), leak, policy),
+        lambda: nb.sweep(jax.random.key(0), leak, policy),
+        lambda: nb.spce(jax.random.key(0), leak, policy),
+        lambda: nb.posterior(jax.random.key(0), leak, [[1.0], [1.0]], [[0.0]]),
+        lambda: nb.train(jax.random.key(0), leak),
+    )
+    for call in calls:
+        with setting(), pytest.raises(NestbedError, match=told):
+            call()

@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 
 def _configure_jax() -> None:
     """Set float64 and the compilation cache, through the environment while jax is not imported yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestbed" / "compiled"
-    wanted = {
-        "jax_enable_x64": "true",
-        "jax_compilation_cache_dir": str(cache),
-        "jax_persistent_cache_min_compile_time_secs": "0",
-    }
+    wanted = {"jax_enable_x64": "true", "jax_persistent_cache_min_compile_time_secs": "0"}
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        wanted["jax_compilation_cache_dir"] = str(cache / "nestbed" / "compiled")
+    except RuntimeError:
+        pass  # no home directory: nothing is kept for the next start
     for name, value in wanted.items():
         variable = name.upper()
         mandatory = name == "jax_enable_x64"

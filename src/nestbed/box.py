@@ -14,6 +14,8 @@ class Box:
         for name, pair in limits.items():
             try:
                 low, high = (float(value) for value in pair)
+                if isinstance(pair, str) or any(isinstance(value, str) for value in pair):
+                    raise TypeError
             except (TypeError, ValueError):
                 raise NestbedError(
                     f"design {name!r} got the limits {pair!r}; give two numbers, as in {name}=(-1.0, 1.0)."

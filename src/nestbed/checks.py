@@ -3,16 +3,19 @@
 import difflib
 import keyword
 import math
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from nestbed import programs
 from nestbed.box import Box
 from nestbed.errors import NestbedError, did_you_mean
 
@@ -20,11 +23,29 @@ if TYPE_CHECKING:
     from nestbed.system import BaseSystem
 
 
+def jax_settings() -> None:
+    """Check that jax computes as filters need it: in 64 bits, and promoting types and ranks as it does by itself."""
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise NestbedError(
+            "jax runs in 32 bits, but filters need 64; remove what switched jax_enable_x64 off, or call nestbed "
+            "outside of it."
+        )
+    for name, wanted in (("jax_numpy_dtype_promotion", "standard"), ("jax_numpy_rank_promotion", "allow")):
+        got = str(getattr(getattr(jax.config, name), "value", getattr(jax.config, name)))
+        if got not in (wanted, "warn"):
+            raise NestbedError(
+                f"jax's setting {name} is {got!r}, but nestbed needs {wanted!r}; call it outside of that setting."
+            )
+
+
 def instance(system: object) -> None:
-    """Check that a function got a system, not its class or its name."""
+    """Check that a function got a system, not its class or its name, and that what it was compiled to still holds."""
     from nestbed.system import BaseSystem
 
+    jax_settings()
     if isinstance(system, BaseSystem):
+        programs.current(type(system))
+        plausible(system)
         return
     if isinstance(system, type):
         raise NestbedError(f"the system got the class {system.__name__}; give an instance of it, {system.__name__}().")
@@ -51,6 +72,43 @@ def spelling(kind: type, settings: dict[str, Any], known: dict[str, Any]) -> Non
             )
 
 
+def numbers(what: str, values: Any) -> np.ndarray:
+    """Return values as an array of doubles; text is refused even where it could be read as a number."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            raise TypeError
+    except (TypeError, ValueError):
+        raise NestbedError(f"{what} must be an array of numbers, but {_short(values)} is none.") from None
+    return array.astype(float)
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def unused(system: "BaseSystem", known: Mapping[str, Any]) -> None:
+    """Warn of public class attributes that nestbed does not know and that no code of the class reads."""
+    own = [kind for kind in type(system).__mro__ if not kind.__module__.startswith("nestbed.")]
+    read = set().union(*(programs.names_read(kind) for kind in own))
+    for name in system._settings:
+        if name not in known and name not in read and any(name in vars(kind) for kind in own):
+            warnings.warn(
+                f"{system.name} has an attribute {name!r}, which is no setting of nestbed and which none of its "
+                "methods reads, so it changes nothing; remove it, or correct its name.",
+                stacklevel=_outside(),
+            )
+
+
+def _outside() -> int:
+    """Return how many calls up the user's own code stands."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nestbed."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def declarations(system: "BaseSystem") -> None:
     """Check names, numbers and the design box before anything is built from them."""
     kind = type(system).__name__
@@ -71,6 +129,7 @@ def declarations(system: "BaseSystem") -> None:
     if not _number(system.noise_floor) or system.noise_floor < 0:
         raise NestbedError(f"{kind}.noise_floor is {system.noise_floor!r}; it must be a variance, 0 or more.")
     _constant_diffusion(system)
+    _noise_floor(system)
     _start(system)
 
 
@@ -106,6 +165,12 @@ def traceable(what: str) -> Iterator[None]:
             raise
         hint = did_you_mean(str(error.name), getattr(error.obj, "_fields", ()))
         raise NestbedError(f"{what} uses {owner}.{error.name}, which does not exist; {hint}.") from None
+    except TypeError as error:
+        if "indices must be integers or slices, not str" not in str(error):
+            raise
+        raise NestbedError(
+            f"{what} asks for a component by a name in square brackets; write x.name, u.name or theta.name."
+        ) from None
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         raise NestbedError(
             f"{what} calls numpy or math on a value that is only known when it runs; use jax.numpy instead, for "
@@ -113,17 +178,82 @@ def traceable(what: str) -> Iterator[None]:
         ) from None
 
 
-@lru_cache(maxsize=64)
+class Visited(NamedTuple):
+    """Steps of rigs drawn from the prior under random designs; one array per component, (rigs · steps,) each."""
+
+    x: tuple[Any, ...]
+    u: tuple[Any, ...]
+    theta: tuple[Any, ...]
+    euler: tuple[Any, ...]  # means of the next state, by the system's one step
+    fine: tuple[Any, ...]  # the same, by many small steps
+
+
+RIGS, STEPS, PARTS = 16, 12, 32
+
+
+@programs.cached(maxsize=64)
+def visited(system: "BaseSystem") -> Visited:
+    """Return where the prior predictive leads; small steps, so that a step that is too long shows."""
+    return jax.tree.map(np.asarray, _visited(system))
+
+
+@partial(jax.jit, static_argnums=0)
+def _visited(system: "BaseSystem") -> Visited:
+    start, prior, designs, noises = jax.random.split(jax.random.key(0), 4)
+    theta = system.parameters.draw(prior, (RIGS,))
+    low, high = (jnp.array(limit)[:, None] for limit in (system.designs.low, system.designs.high))
+    inputs = low + (high - low) * jax.random.uniform(designs, (STEPS, len(system.designs.names), RIGS))
+    normals = jax.random.normal(noises, (STEPS, len(system.state), RIGS))
+
+    def small(x: Any, u: Any) -> Any:
+        rates = system.rates(tuple(x), u, theta)
+        return x + system.step / PARTS * jnp.stack([jnp.broadcast_to(rate, (RIGS,)) for rate in rates])
+
+    def experiment(x: Any, now: Any) -> Any:
+        u = tuple(now[0])
+        fine = jax.lax.fori_loop(0, PARTS, lambda _, part: small(part, u), x)
+        euler = jnp.stack([jnp.broadcast_to(mean, (RIGS,)) for mean in system.mean(tuple(x), u, theta)])
+        sd = jnp.stack([jnp.broadcast_to(jnp.sqrt(v), (RIGS,)) for v in system.variance(tuple(x), u, theta)])
+        return fine + sd * now[1], (x, now[0], euler, fine)
+
+    _, rows = jax.lax.scan(experiment, system.sample_start(start, RIGS).T, (inputs, normals))
+    x, u, euler, fine = (tuple(jnp.moveaxis(part, 1, 0).reshape(part.shape[1], -1)) for part in rows)
+    return Visited(x, u, tuple(jnp.tile(value, STEPS) for value in theta), euler, fine)
+
+
+LONG_STEP = 3.0
+"""Spreads of the prior predictive by which one step may miss what many small ones give."""
+
+
+@programs.cached(maxsize=64)
+def plausible(system: "BaseSystem") -> None:
+    """Warn, once for a system, of a step that is far too long for its drift and of a floor above its noise."""
+    seen = visited(system)
+    for name, x, euler, fine in zip(system.state, seen.x, seen.euler, seen.fine, strict=True):
+        spread, missed = np.nanstd(fine), np.nanmedian(np.abs(euler - fine))
+        if missed > LONG_STEP * spread > 0.0 or (np.isnan(spread) and np.isfinite(fine[:RIGS]).all()):
+            moved, small = (np.nanmedian(np.abs(y - x)) for y in (euler, fine))
+            warnings.warn(
+                f"one step of {system.name} moves {name!r} by {moved:.3g}, where many small ones over the same time "
+                f"move it by {small:.3g}: step = {system.step:g} is too long for its drift; give it in the time unit "
+                "of the drift (seconds, where rates are per second), or make it shorter.",
+                stacklevel=_outside(),
+            )
+            break
+    if callable(system.diffusion):
+        for name, variance in zip(system.state, system.variance(seen.x, seen.u, seen.theta), strict=True):
+            _warn_of_floor(system, name, float(np.median(variance)) - system.noise_floor)
+
+
+@programs.cached(maxsize=64)
 def linearity(system: "BaseSystem") -> None:
     """Check on prior draws that `features` reproduces the drift and that the noise knows no parameter."""
 
     def features(x: Any, u: Any) -> Any:
         return system.features(system.State(*x), system.Design(*u))  # type: ignore[attr-defined]
 
-    draw = np.random.default_rng(0)
-    x = tuple(draw.standard_normal((len(system.state), 64)))
-    limits = zip(system.designs.low, system.designs.high, strict=True)
-    u = tuple(draw.uniform(low, high, 64) for low, high in limits)
+    seen = visited(system)
+    x, u = seen.x, seen.u
     rows = features(x, u)
     for name, row in zip(system.state, rows, strict=True):
         if len(row) != len(system.prior):
@@ -132,7 +262,8 @@ def linearity(system: "BaseSystem") -> None:
                 f"{len(system.prior)} parameters: {system.parameter_names}."
             )
     for name, full, rebuilt in zip(system.state, *_linear(system, features, x, u), strict=True):
-        if not np.allclose(rebuilt, full, rtol=1e-9, atol=1e-9):
+        size = np.max(np.abs(full), initial=0.0, where=np.isfinite(full))
+        if not np.allclose(rebuilt, full, rtol=1e-9, atol=1e-9 * size, equal_nan=True):
             raise NestbedError(
                 f"{system.name}.features does not reproduce the drift of {name!r}: drift(x, u, θ) must equal "
                 "drift(x, u, 0) + features · θ; correct one of the two, or use belief='ibis'."
@@ -148,8 +279,8 @@ def _linear(system: "BaseSystem", features: Any, x: Any, u: Any) -> Any:
 
     @jax.jit
     def both(x: Any, u: Any) -> Any:
-        theta = system.parameters.constrain(system.parameters.sample(jax.random.key(0), (64,)))
-        zero = tuple(jnp.zeros(64) for _ in theta)
+        theta = system.parameters.draw(jax.random.key(1), x[0].shape)
+        zero = tuple(jnp.zeros_like(value) for value in theta)
         rebuilt = tuple(
             offset + sum(h * value for h, value in zip(row, theta, strict=True))
             for offset, row in zip(system.rates(x, u, zero), features(x, u), strict=True)
@@ -162,7 +293,7 @@ def _linear(system: "BaseSystem", features: Any, x: Any, u: Any) -> Any:
 def _noise_knows_no_parameter(system: "BaseSystem", x: Any, u: Any) -> bool:
     if system.constant_noise:
         return True
-    theta = system.parameters.constrain(system.parameters.sample(jax.random.key(0), (64,)))
+    theta = system.parameters.draw(jax.random.key(1), x[0].shape)
     others = tuple(jnp.roll(value, 1) for value in theta)
     pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
     return not any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs)
@@ -185,6 +316,23 @@ def _constant_diffusion(system: "BaseSystem") -> None:
                 f"the state {name!r} of {kind} has no noise, so its outcomes have no density; give it a diffusion or a "
                 "noise_floor above 0."
             )
+
+
+def _noise_floor(system: "BaseSystem") -> None:
+    if not callable(system.diffusion):
+        for name, scale in zip(system.state, system.diffusion, strict=True):
+            _warn_of_floor(system, name, system.step * scale**2)
+
+
+def _warn_of_floor(system: "BaseSystem", name: str, variance: float) -> None:
+    """Warn where the noise floor is more than the noise it is added to; a state without noise lives by it."""
+    if 0.0 < variance < system.noise_floor:
+        warnings.warn(
+            f"the noise floor of {type(system).__name__}, a variance of {system.noise_floor:g}, is more than the noise "
+            f"of {name!r} itself, step · diffusion² = {variance:.3g}, and so decides what can be learned; set "
+            f"noise_floor to {variance / 100:.1g} or less, or to 0 if every state has noise.",
+            stacklevel=_outside(),
+        )
 
 
 def _start(system: "BaseSystem") -> None:

@@ -17,8 +17,6 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 def as_key(key: Any) -> jax.Array:
     """Return a Threefry key: the given one, or one derived from it if it is of another kind."""
-    if not jax.config.read("jax_enable_x64"):
-        raise NestbedError("jax runs in 32 bits, but filters need 64; remove what switched jax_enable_x64 off.")
     try:
         typed = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
         if typed.shape != ():

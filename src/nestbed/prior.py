@@ -42,9 +42,18 @@ class Prior:
         with jax.ensure_compile_time_eval():
             draws = self.sample(jax.random.key(0), (4096,))
             spread = [jnp.diff(jnp.quantile(z, jnp.array([0.16, 0.84])))[0] / 2 for z in draws]
+            density = [m.log_density(z) for m, z in zip(self.marginals, draws, strict=True)]
+            # about each parameter's median
+            self.middle: Components = tuple(jnp.median(value) for value in self.constrain(draws))
         for name, scale in zip(distributions, spread, strict=True):
             if not scale > 0:
                 raise NestbedError(f"the prior of {name!r} has no spread; make a known value a constant of the system.")
+        for (name, distribution), values in zip(distributions.items(), density, strict=True):
+            if not jnp.isfinite(values).all():
+                raise NestbedError(
+                    f"the prior of {name!r}, a {type(distribution).__name__} with {_arguments(distribution)}, has no "
+                    "finite density where it was drawn; correct its parameters, such as a scale that must be positive."
+                )
         self.scales = tuple(float(s) for s in spread)  # about the standard deviation of each unconstrained coordinate
 
     def sample(self, key: jax.Array, shape: tuple[int, ...]) -> Components:
@@ -66,6 +75,10 @@ class Prior:
         """Return the log-density of unconstrained coordinates (the Jacobian included)."""
         terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]
         return sum(terms[1:], start=terms[0])
+
+
+def _arguments(distribution: Any) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in distribution.get_args().items())
 
 
 def _marginal(name: str, distribution: Any) -> _Marginal:

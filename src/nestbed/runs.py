@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestbed import published, storage, systems
-from nestbed.errors import NestbedError
+from nestbed.errors import NestbedError, at_least_one
+from nestbed.evaluation.eig import cores
 from nestbed.fingerprint import describe, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
@@ -133,6 +134,7 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",
+        "cores": cores(),
         "precision": "filters float64, networks float32",
     }
 
@@ -189,7 +191,12 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
         about = json.loads(str(arrays["about"]))
         system = same_system(place, about["system"], system)
         sizes = TrainConfig().updated({"policy": about["policy"]}).policy
-        template = eqx.filter_eval_shape(lambda: Recurrent(jax.random.key(0), system, **vars(sizes)))
+        horizon = about.get("horizon")
+        if horizon is not None:
+            at_least_one(horizon=horizon)
+        template = eqx.filter_eval_shape(
+            lambda: Recurrent(jax.random.key(0), system, **vars(sizes), trained_for=horizon)
+        )
         return storage.unpack(template, arrays)
     except storage.DAMAGES as error:
         if isinstance(error, NestbedError):
@@ -246,6 +253,7 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
             f"the run in {folder} was trained by {stored.method}, but {config.method} was asked for; a resumed run "
             "keeps its method, so leave that out, or train in another folder."
         )
+    _warn_of_cores(folder, about)
     theirs, ours = stored.plain(), config.plain()
     changed = sorted(name for name in ours if ours[name] != theirs[name])
     longer = changed == ["iterations"] and stored.extendable and ours["iterations"] > theirs["iterations"]
@@ -265,6 +273,17 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
         os.replace(damaged, folder / "checkpoint_damaged.npz")
     rewind(run, folder)
     return run
+
+
+def _warn_of_cores(folder: Path, about: dict[str, Any]) -> None:
+    """Warn if a run goes on with one core that began with several, or the other way round."""
+    began = about.get("cores")
+    if isinstance(began, int) and (began == 1) != (cores() == 1):
+        warnings.warn(
+            f"the run in {folder} began on {began} core(s) and goes on with {cores()}: a single core sums the matrix "
+            "products of gradient steps in another order, so its numbers part in about the eighth digit.",
+            stacklevel=4,
+        )
 
 
 def _whole(file: Path) -> bool:
@@ -293,7 +312,11 @@ def _mark(about: dict[str, Any], config: TrainConfig | IDADConfig) -> str:
 
 
 def _write_policies(run: Run, folder: Path) -> None:
-    about = np.array(json.dumps({"system": run.about["system"], "policy": run.config.plain()["policy"]}))
+    about = np.array(
+        json.dumps(
+            {"system": run.about["system"], "policy": run.config.plain()["policy"], "horizon": run.config.horizon}
+        )
+    )
     for name, policy in zip(POLICIES, (run.policy, run.best), strict=True):
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 

@@ -53,6 +53,7 @@ class BaseSystem(ABC):
     defaults: Defaults = Defaults()
 
     def __init__(self, **changes: Any):
+        checks.jax_settings()
         settings = _settings(type(self))
         checks.spelling(type(self), settings, _settings(BaseSystem))
         for name in changes:
@@ -71,6 +72,7 @@ class BaseSystem(ABC):
             _settings=settings,
         )
         checks.functions(self)
+        checks.unused(self, _settings(BaseSystem))
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls) and cls.__module__ != __name__:
@@ -100,6 +102,15 @@ class BaseSystem(ABC):
 
     def __hash__(self) -> int:
         return hash((type(self), tuple(self.state), self.designs))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), {name: _thawed(value) for name, value in self._settings.items()})
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -275,8 +286,18 @@ def _frozen(value: Any) -> Any:
     return value
 
 
+def _thawed(value: Any) -> Any:
+    """Return a frozen setting in a form that can be pickled."""
+    return {name: _thawed(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _rebuilt(kind: type[BaseSystem], settings: dict[str, Any]) -> BaseSystem:
+    """Return a system that was pickled."""
+    return kind(**settings)
+
+
 def _same(a: Any, b: Any) -> bool:
-    """Return whether two frozen settings are surely alike; distributions only if they are one object."""
+    """Return whether two frozen settings are surely alike."""
     if a is b:
         return True
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -285,4 +306,17 @@ def _same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.dtype == b.dtype and np.array_equal(a, b)
-    return isinstance(a, int | float | str | Box | Defaults) and type(a) is type(b) and bool(a == b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dist.Distribution):
+        return _same_distribution(a, b)
+    return isinstance(a, int | float | str | Box | Defaults) and bool(a == b)
+
+
+def _same_distribution(a: Any, b: Any) -> bool:
+    """Return whether two distributions of one type have the same parts, down to their numbers."""
+    mine, theirs = jax.tree.leaves(a), jax.tree.leaves(b)
+    forms: list[Any] = [jax.tree.structure(a), jax.tree.structure(b)]
+    return forms[0] == forms[1] and all(
+        np.shape(x) == np.shape(y) and np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True)
+    )

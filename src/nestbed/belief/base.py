@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed.prior import Components
@@ -24,19 +25,33 @@ class Record(NamedTuple):
     designs: Float[Array, "N T du"]
 
 
-class Evidence(NamedTuple):
-    """The two terms of the gain of one experiment (`eq:stage_reward`), and its closed form where there is one."""
+FAR = 1e6
+"""An outcome whose log-density is below −FAR lies a thousand standard deviations or more from all predictions."""
+SURPRISE = 20.0
+"""An outcome drawn from M particles gains more than log M + SURPRISE nats with probability exp(−SURPRISE) at most."""
+SLACK = 1e-6
+"""What rounding may take from a divergence that is 0."""
 
-    expected_log_density: Float[Array, " N"]  # α: E[log f] under the belief after the outcome
+
+class Evidence(NamedTuple):
+    """What an outcome says: the gain of the experiment (`eq:stage_reward`), and its closed form where there is one."""
+
+    divergence: Float[Array, " N"]  # α + β: E[log f − log predictive] under the belief after the outcome
     log_predictive: Float[Array, " N"]  # −β: log of the predictive density under the belief before it
+    most: float  # what the divergence can come to
     entropy_drop: Float[Array, " N"] | None = None  # entropy of the belief before, less that after
 
     def gain(self, system: BaseSystem, form: str) -> Float[Array, " N"]:
         """Return r = α + β, with "constant_noise" α replaced by its expectation, or "closed_form": lost entropy."""
         if form == "closed_form" and self.entropy_drop is not None:
             return self.entropy_drop
-        alpha = -system.noise_entropy() if form == "constant_noise" else self.expected_log_density
-        return alpha - self.log_predictive
+        return -system.noise_entropy() - self.log_predictive if form == "constant_noise" else self.divergence
+
+    @property
+    def possible(self) -> Bool[Array, " N"]:
+        """Whether the numbers are within their range, so that rounding has not made them up."""
+        within = (self.divergence >= -SLACK) & (self.divergence <= self.most)
+        return within & (jnp.abs(self.log_predictive) <= FAR)
 
 
 class Upkeep(NamedTuple):

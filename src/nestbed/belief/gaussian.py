@@ -86,19 +86,18 @@ class Gaussian(Belief):
         self, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
     ) -> tuple[Normal, Evidence]:
         """Condition on every state of the outcome; both terms of the gain in closed form."""
-        log_predictive = entropy_drop = jnp.zeros(x.shape[0])
-        posterior = state
+        entropy_drop = divergence = jnp.zeros(x.shape[0])
+        posterior, predicted = state, []
         for i, row in enumerate(self._rows(x, u)):
             mean, variance = _predict(posterior, row)
-            log_predictive += _log_normal(following[:, i] - mean, variance)
+            predicted.append(_log_normal(following[:, i] - mean, variance))
             entropy_drop += 0.5 * jnp.log(variance / row.variance)
             posterior = _condition(posterior, row, following[:, i])
-        expected = jnp.zeros(x.shape[0])
         for i, row in enumerate(self._rows(x, u)):
             mean, variance = _predict(posterior, row)
             spread = (variance - row.variance) / row.variance  # hᵀ P h / σ²
-            expected += _log_normal(following[:, i] - mean, row.variance) - 0.5 * spread
-        return posterior, Evidence(expected, log_predictive, entropy_drop)
+            divergence += _log_normal(following[:, i] - mean, row.variance) - 0.5 * spread - predicted[i]
+        return posterior, Evidence(divergence, sum(predicted[1:], start=predicted[0]), jnp.inf, entropy_drop)
 
     def expected_gains(
         self, key: jax.Array, state: Normal, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int

@@ -1,5 +1,6 @@
 """Particle beliefs by iterated batch importance sampling (`alg:ibis`)."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import noise
 from nestbed.belief import history, metropolis
-from nestbed.belief.base import Belief, Evidence, Record, Upkeep, components
+from nestbed.belief.base import SURPRISE, Belief, Evidence, Record, Upkeep, components
 from nestbed.errors import at_least_one
 from nestbed.prior import Components
 from nestbed.smc import resampling
@@ -124,7 +125,8 @@ class IBIS(Belief):
         weights = jnp.exp(log_weights - top[:, None])
         total = jnp.sum(weights, axis=-1)
         log_predictive = jnp.log(total) + top
-        expected = jnp.sum(jnp.where(weights > 0, weights * log_density, 0.0), axis=-1)
+        # α + β of log f and log predictive both less the top: neither loses digits to the size of log f
+        above = jnp.sum(jnp.where(weights > 0, weights * (log_density - top[:, None]), 0.0), axis=-1)
         squares = weights * jnp.minimum(weights, 1.0)  # the minimum keeps XLA from a second, slower exponential
         updated = Particles(
             position=state.position,
@@ -133,7 +135,8 @@ class IBIS(Belief):
             log_posterior=state.log_posterior + log_density,
             ess=total**2 / jnp.sum(squares, axis=-1),
         )
-        return updated, Evidence(expected / total, log_predictive)
+        most = math.log(self.particles) + SURPRISE
+        return updated, Evidence(above / total - jnp.log(total), log_predictive, most)
 
     def expected_gains(
         self, key: jax.Array, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int

@@ -169,7 +169,9 @@ def _check(system: BaseSystem, theta: Components, record: Record) -> None:
     bad = np.argwhere(~np.isfinite(record.states).all(axis=-1))
     if len(bad):
         row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
+        faults.check_states(system, record.states[:, : t + 1], record.designs)
         _raise(system, record, theta, row, t - 1)
+    faults.check_states(system, *record)
     faults.check_box(system, record.designs)
 
 

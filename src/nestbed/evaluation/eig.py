@@ -80,8 +80,7 @@ def estimate(
 
     def run_block(index: int) -> np.ndarray:
         result, fault = compiled_sweep(keys[index], belief, policy, neutral, horizon, size, gain, None, False)
-        faults.check(belief.system, fault)
-        faults.check_box(belief.system, result.designs)
+        faults.check_all(belief.system, fault, result.states, result.designs)
         if progress is not None:
             progress(min(size, trajectories - index * size))
         return np.asarray(result.gains)

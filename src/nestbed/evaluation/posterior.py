@@ -44,13 +44,17 @@ def posterior(
     A record is taken as it is: its designs may lie outside the box, which only binds policies.
     """
     checks.instance(system)
-    states, designs = jnp.asarray(states, float), jnp.asarray(designs, float)
+    states, designs = (
+        jnp.asarray(checks.numbers(f"the record's {what}", values))
+        for what, values in (("states", states), ("designs", designs))
+    )
     _check(system, states, designs)
     single = states.ndim == 2
     record = Record(states[None], designs[None]) if single else Record(states, designs)
     made = beliefs.make(belief, system, particles, moves)
     check_gain_form(made, gain)
     result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
+    faults.check_states(system, record.states, record.designs)
     faults.check(system, fault)
     _warn_of_collapse(result, made)
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
@@ -68,7 +72,7 @@ def infer(key: jax.Array, belief: Belief, record: Record, gain: str) -> tuple[Po
         fault = faults.in_upkeep(fault, upkeep, record, t)
         updated, evidence = belief.update(state, record.states[:, t], record.designs[:, t], record.states[:, t + 1])
         reward = evidence.gain(belief.system, gain)
-        fault = faults.in_weights(fault, reward, belief, state, record, t)
+        fault = faults.in_weights(fault, reward, evidence, belief, state, record, t)
         return (updated, fault), (evidence.log_predictive, reward)
 
     start = belief.init(start_key, count), faults.none(belief.system, horizon)

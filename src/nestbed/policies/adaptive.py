@@ -12,6 +12,7 @@ from nestbed import belief as beliefs
 from nestbed import checks, noise
 from nestbed.belief.base import Belief, Record
 from nestbed.errors import at_least_one
+from nestbed.policies.base import Hashable, bound
 from nestbed.system import BaseSystem
 
 
@@ -24,7 +25,7 @@ class Memory(NamedTuple):
     belief: Any
 
 
-class Adaptive(eqx.Module):
+class Adaptive(Hashable):
     """A belief that follows the experiments; subclasses choose the design.
 
     The belief's particles are drawn from a key of the policy's own and from what was seen, so that the carry follows
@@ -33,7 +34,7 @@ class Adaptive(eqx.Module):
 
     belief: Belief = eqx.field(static=True)
     longest: int = eqx.field(static=True)  # experiments that the record holds
-    key: jax.Array
+    words: UInt32[Array, " 2"]  # of the key: keys themselves cannot be pickled
 
     def __init__(
         self,
@@ -49,7 +50,12 @@ class Adaptive(eqx.Module):
         self.longest = system.horizon if horizon is None else horizon
         at_least_one(horizon=self.longest)
         self.belief = beliefs.make(belief, system, particles, moves)
-        self.key = noise.as_key(jax.random.key(0) if key is None else key)
+        self.words = jax.random.key_data(noise.as_key(jax.random.key(0) if key is None else key))
+
+    @property
+    def key(self) -> jax.Array:
+        """The key that the belief's random numbers are drawn from."""
+        return jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     def init(self) -> Memory:
         """Return the prior as the belief, and an empty record."""
@@ -59,6 +65,7 @@ class Adaptive(eqx.Module):
         zero = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32)
         return Memory(*zero, Record(states, designs), self.belief.init(self.key, 1))
 
+    @bound
     def step(
         self, key: jax.Array, carry: Memory, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:

@@ -1,8 +1,12 @@
 """What a policy is, and how any object with `init` and `step` becomes one that compiles."""
 
-import copy
+import functools
+import re
+import types
+import warnings
 from abc import abstractmethod
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -11,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestbed import checks
+from nestbed import checks, programs
+from nestbed.box import Box
 from nestbed.errors import NestbedError
 from nestbed.system import BaseSystem
 
@@ -34,16 +39,52 @@ class Policy(Protocol):
         """Return the next carry and the design to apply in state x."""
 
 
+class Hashable(eqx.Module):
+    """A policy that counts as itself and nothing else, so that `jax.jit(policy.step)` works as for any function."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class bound:  # noqa: N801  # used as a decorator
+    """A method of a policy that binds as in plain Python: equinox's own bound methods cannot be hashed."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+
+    def __get__(self, policy: Any, kind: type | None = None) -> Any:
+        return self if policy is None else types.MethodType(self.function, policy)
+
+
+class _Opaque:
+    """A value of a policy that is no number, alike for all that have the same code and values."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        self.digest = programs.Reader().read(value)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Opaque) and self.digest == other.digest
+
+
 class _Plain(eqx.Module):
-    """A policy that is no pytree: its attributes travel as data, so that changing one is not missed."""
+    """A policy that is no pytree: its attributes travel as data, so that instances share a program."""
 
     attributes: dict[str, Any]
-    original: Any = eqx.field(static=True)
-    token: object = eqx.field(static=True)  # new for every use if an attribute cannot be looked into
+    kind: type = eqx.field(static=True)
 
     def _object(self) -> Any:
-        clone = copy.copy(self.original)
-        vars(clone).update(self.attributes)
+        clone: Any = object.__new__(self.kind)
+        for name, value in self.attributes.items():
+            clear = jax.tree.map(lambda leaf: leaf.value if isinstance(leaf, _Opaque) else leaf, value)
+            object.__setattr__(clone, name, clear)
         return clone
 
     def init(self) -> Carry:
@@ -73,23 +114,65 @@ def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
             f"the policy {type(policy).__name__} was made for at most {longest} experiments, but {horizon} are asked "
             f"for; make it with horizon={horizon}."
         )
+    trained = getattr(policy, "trained_for", None)
+    if horizon is not None and isinstance(trained, int) and horizon > trained:
+        warnings.warn(
+            f"the policy {type(policy).__name__} was trained for {trained} experiments, but {horizon} are asked for: "
+            "what it does after those it never learned; train it with that horizon.",
+            stacklevel=3,
+        )
+    _check_origin(policy, system)
+    programs.current(type(policy))
+    ready = _plain(policy) if jax.tree_util.all_leaves([policy]) else policy
+    name = type(policy).__name__
+    numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf) if type(leaf) is float else leaf, ready)
+    try:
+        _trace(numbers, system, name)
+    except Exception:  # a number decides the policy's form, or the policy is wrong whatever its numbers are
+        _trace(ready, system, name)
+        return ready
+    return numbers
+
+
+def _check_origin(policy: Any, system: BaseSystem) -> None:
+    """Refuse a policy made for other states, designs or beliefs; warn of one that has learned another system."""
+    name = type(policy).__name__
     believed = getattr(getattr(policy, "belief", None), "system", system)
     if isinstance(believed, BaseSystem) and believed != system:
         raise NestbedError(
-            f"the policy {type(policy).__name__} has a belief about {believed.name}, but the system is {system.name}; "
-            "make it for the system it is used on."
+            f"the policy {name} has a belief about {believed.name}, but the system is {system.name}; make it for the "
+            "system it is used on."
         )
-    leaf = jax.tree_util.all_leaves([policy])
-    ready = _plain(policy) if leaf and hasattr(policy, "__dict__") else policy
-    leaves, structure = jax.tree.flatten(ready)
+    made_for = getattr(policy, "system", system)
+    if not isinstance(made_for, BaseSystem):
+        return
+    for what, theirs, ours in (
+        ("states", made_for.state_names, system.state_names),
+        ("designs", made_for.designs, system.designs),
+    ):
+        if theirs != ours:
+            raise NestbedError(
+                f"the policy {name} was made for {made_for.name}, with the {what} {theirs}, but {system.name} has "
+                f"{ours}; make it for the system it is used on."
+            )
+    if hasattr(policy, "trained_for") and made_for.name != system.name:
+        warnings.warn(
+            f"the policy {name} was made for {made_for.name}, but is used on {system.name}; train it on the system it "
+            "is used on, unless that is what you want to try.",
+            stacklevel=4,
+        )
+
+
+def _trace(policy: Any, system: BaseSystem, name: str) -> None:
+    leaves, structure = jax.tree.flatten(policy)
     shapes = tuple(_abstract(leaf) for leaf in leaves)
     try:
-        _check(structure, shapes, system, type(policy).__name__)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-        _check.__wrapped__(structure, shapes, system, type(policy).__name__)
-    return ready
+        hash((structure, shapes))
+    except TypeError:
+        raise NestbedError(
+            f"the policy {name} has an attribute that is neither a number, an array nor hashable; make it one of these."
+        ) from None
+    _check(structure, shapes, system, name)
 
 
 def _plain(policy: Any) -> _Plain:
@@ -99,13 +182,14 @@ def _plain(policy: Any) -> _Plain:
         for name, value in vars(base).items()
         if not name.startswith("_") and not hasattr(value, "__get__")
     }
-    attributes = {**inherited, **vars(policy)}
-    plain = (bool, int, float, complex, str, bytes, jax.Array, np.ndarray, np.generic)
-    clear = all(isinstance(leaf, plain) for leaf in jax.tree.leaves(attributes))
-    return _Plain(attributes, policy, None if clear else object())
+    clear = (bool, int, float, complex, str, bytes, jax.Array, np.ndarray, np.generic, BaseSystem, Box)
+    attributes = {**inherited, **programs.attributes(policy)}
+    return _Plain(
+        jax.tree.map(lambda leaf: leaf if isinstance(leaf, clear) else _Opaque(leaf), attributes), type(policy)
+    )
 
 
-@lru_cache(maxsize=256)
+@programs.cached(maxsize=256)
 def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: str) -> None:
     """Trace one step and compare its shapes with what the system and the carry ask for."""
     designs = len(system.design_names)
@@ -116,7 +200,7 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
 
     policy = jax.tree.unflatten(structure, leaves)
     arguments = jax.random.key(0), jnp.zeros(len(system.state_names)), jnp.zeros(designs)
-    with checks.traceable(f"{name}.step"):
+    with _vectors(name, system), checks.traceable(f"{name}.step"):
         carry, outcome = eqx.filter_eval_shape(once, policy, *arguments)
     if not isinstance(outcome, tuple) or len(outcome) != 2:
         raise NestbedError(f"{name}.step returned one value, but it must return two: (carry, u).")
@@ -133,6 +217,22 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
             f"{name}.step changed its carry from {before} to {after}; it must return a carry of the same structure, "
             "shapes and types as init()."
         )
+
+
+@contextmanager
+def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
+    """Explain that a policy's x and u_previous are vectors, to one that asks for their components by name."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        found = re.search(r"Tracer has no attribute '?(\w+)|string indexing; got idx='(\w+)'", str(error))
+        if found is None:
+            raise
+        raise NestbedError(
+            f"{name}.step asks a vector for {found[1] or found[2]!r}: x holds the states in the order "
+            f"{system.state_names}, u_previous the designs in the order {system.design_names}; take them by number, "
+            f"as in x[0] for {system.state_names[0]!r}."
+        ) from None
 
 
 def _abstract(leaf: Any) -> Any:

@@ -9,14 +9,16 @@ from jaxtyping import Array, Float
 
 from nestbed import checks, noise
 from nestbed.errors import NestbedError, did_you_mean
+from nestbed.policies.base import Hashable, bound
 from nestbed.system import BaseSystem
 
 
-class PRBS(eqx.Module):
+class PRBS(Hashable):
     """A fair coin per experiment between the limits: one coin for all channels ("joint"), or one for each."""
 
     low: Float[Array, " du"]
     high: Float[Array, " du"]
+    system: BaseSystem = eqx.field(static=True)
     coins: int = eqx.field(static=True)
 
     def __init__(self, system: BaseSystem, channels: Literal["joint", "independent"] = "joint"):
@@ -24,13 +26,14 @@ class PRBS(eqx.Module):
             hint = did_you_mean(str(channels), ("joint", "independent"))
             raise NestbedError(f"PRBS got channels={channels!r}; {hint}.")
         checks.instance(system)
-        self.low, self.high = jnp.array(system.designs.low), jnp.array(system.designs.high)
+        self.low, self.high, self.system = jnp.array(system.designs.low), jnp.array(system.designs.high), system
         self.coins = 1 if channels == "joint" else len(system.designs.names)
 
     def init(self) -> None:
         """Return no carry."""
         return
 
+    @bound
     def step(
         self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[None, Float[Array, " du"]]:

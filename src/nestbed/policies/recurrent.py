@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from nestbed import checks, noise
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.policies.base import Hashable, bound
 from nestbed.system import LOG_2PI, BaseSystem
 
 CELLS = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
@@ -38,7 +39,7 @@ class Squash(NamedTuple):
         return jnp.log(self.scale) + 2.0 * (math.log(2.0) - jnp.abs(s) - jax.nn.softplus(-2.0 * jnp.abs(s)))
 
 
-class Recurrent(eqx.Module):
+class Recurrent(Hashable):
     """Encoder, recurrent layers and head give the mean m; one learned log σ per design gives the spread.
 
     The policy sees the state, or what the system's method `view(x)` makes of it, and with `sees_previous` the design
@@ -51,6 +52,7 @@ class Recurrent(eqx.Module):
     log_std: Float[Array, " du"]
     system: BaseSystem = eqx.field(static=True)
     sees_previous: bool = eqx.field(static=True)
+    trained_for: int | None = eqx.field(static=True)  # experiments; None: not known
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Recurrent(eqx.Module):
         head: tuple[int, ...] = (256, 256),
         log_std: float = 0.0,
         sees_previous: bool = False,
+        trained_for: int | None = None,
     ):
         checks.instance(system)
         if cell not in CELLS:
@@ -71,7 +74,7 @@ class Recurrent(eqx.Module):
             for size in sizes:
                 at_least_one(**{f"a layer of the policy's {part}": size})
         designs = len(system.design_names)
-        self.system, self.sees_previous = system, sees_previous
+        self.system, self.sees_previous, self.trained_for = system, sees_previous, trained_for
         self.log_std = jnp.full(designs, log_std, jnp.float32)
         inputs = self._see(jnp.zeros(len(system.state_names)), jnp.zeros(designs)).shape[0]
         widths = (inputs, *encoder, *recurrent, *head, designs)
@@ -91,6 +94,7 @@ class Recurrent(eqx.Module):
         """Return recurrent layers at rest."""
         return tuple(_rest(cell, self.log_std.dtype) for cell in self.cells)
 
+    @bound
     def step(
         self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, " du"]]:
@@ -170,15 +174,26 @@ class Recurrent(eqx.Module):
         return jnp.sum(-0.5 * (deviation**2 + LOG_2PI) - jnp.log(self.std) - self.squash.log_slope(s))
 
 
-class Mean(eqx.Module):
+class Mean(Hashable):
     """A recurrent policy without its noise."""
 
     policy: Recurrent
+
+    @property
+    def system(self) -> BaseSystem:
+        """The system that the policy was made for."""
+        return self.policy.system
+
+    @property
+    def trained_for(self) -> int | None:
+        """How many experiments the policy was trained for."""
+        return self.policy.trained_for
 
     def init(self) -> Any:
         """Return recurrent layers at rest."""
         return self.policy.init()
 
+    @bound
     def step(
         self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, " du"]]:

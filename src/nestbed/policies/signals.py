@@ -11,34 +11,34 @@ from jaxtyping import Array, Float, Int
 
 from nestbed import checks
 from nestbed.errors import NestbedError, at_least_one
+from nestbed.policies.base import Hashable, bound
 from nestbed.system import BaseSystem
 
 
-class Replay(eqx.Module):
+class Replay(Hashable):
     """A given signal, one row of designs per experiment; it begins again when it ends."""
 
     table: Float[Array, "period du"]
+    system: BaseSystem = eqx.field(static=True)
     hold: int = eqx.field(static=True)  # experiments that each row is held for
 
     def __init__(self, system: BaseSystem, designs: Any, hold: int = 1):
         checks.instance(system)
         at_least_one(hold=hold)
         count = len(system.design_names)
-        try:
-            table = np.asarray(designs, float)
-        except (TypeError, ValueError):
-            raise NestbedError("the signal must be an array of numbers, one row of designs per experiment.") from None
+        table = checks.numbers("the signal", designs)
         if table.ndim != 2 or table.shape[1] != count or not len(table):
             raise NestbedError(
                 f"the signal has the shape {table.shape}, but {system.name} needs one row of {count} design(s) "
                 f"{system.design_names} per experiment."
             )
-        self.table, self.hold = jnp.array(table), hold
+        self.table, self.system, self.hold = jnp.array(table), system, hold
 
     def init(self) -> Int[Array, ""]:
         """Return no experiment done."""
         return jnp.zeros((), jnp.int32)
 
+    @bound
     def step(
         self, key: jax.Array, carry: Int[Array, ""], x: Float[Array, " dx"], u_previous: Float[Array, " du"]
     ) -> tuple[Int[Array, ""], Float[Array, " du"]]:

@@ -116,8 +116,7 @@ def sweep(
     result, fault = compiled_sweep(
         noise.as_key(key), made, prepare(policy, system, horizon), potential, horizon, count, gain, reference, True
     )
-    faults.check(system, fault)
-    faults.check_box(system, result.designs)
+    faults.check_all(system, fault, result.states, result.designs)
     return result
 
 
@@ -176,7 +175,7 @@ def run(
 
         record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
         fault = faults.in_upkeep(fault, upkeep, flock.record, t)
-        fault = faults.in_weights(fault, reward + log_potential, belief, state, record, t)
+        fault = faults.in_weights(fault, reward + log_potential, evidence, belief, state, record, t)
         refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
         flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
         kept = belief.kept(state) if keep else None

@@ -94,7 +94,7 @@ class ScoreClimbing(Trainer):
         sweep, fault = compiled_sweep(
             key, self.belief, ready, self.potential, c.horizon, c.trajectories, c.gain, reference, c.conditional
         )
-        faults.check(self.system, fault)
+        faults.check_all(self.system, fault, sweep.states, sweep.designs)
         return sweep
 
     def template(self) -> State:

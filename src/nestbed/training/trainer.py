@@ -76,7 +76,7 @@ class Trainer(ABC):
 
     def untrained(self, key: jax.Array) -> Recurrent:
         """Return a policy with random weights."""
-        return Recurrent(key, self.system, **vars(self.config.policy))
+        return Recurrent(key, self.system, **vars(self.config.policy), trained_for=self.config.horizon)
 
     def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
         """Estimate the expected information gain of the mean policy, with the training's N and M."""

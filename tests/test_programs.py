@@ -1,0 +1,244 @@
+"""Compiled programs: shared where they are alike, made anew where anything they were made from has changed, bounded."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestbed as nb
+from nestbed import programs
+from nestbed.errors import NestbedError
+from nestbed.smc.sweep import compiled_sweep
+from toys import Leak
+
+KEY = jax.random.key(0)
+SMALL = {"horizon": 3, "trajectories": 4, "particles": 16}
+LEAK = Leak()
+FLOW = 0.1
+LEVELS = {"flow": 0.1}
+CONSTANTS = types.ModuleType("constants_of_a_test")
+CONSTANTS.flow = 0.1
+
+
+def scaled(value):
+    return value * FLOW / FLOW
+
+
+class Steady:
+    """A plain class with numbers, an array, a function and a system among its attributes."""
+
+    _share = 1.0
+
+    def __init__(self, flow, share=1.0):
+        self.flow, self.share = flow, share
+        self.weights = np.ones(1)
+        self.shape = jnp.tanh
+        self.system = LEAK
+
+    def init(self):
+        return None
+
+    def step(self, key, carry, x, u_previous):
+        return carry, self.shape(self.flow * self.share * self._share * self.weights)
+
+
+def gains(policy, system=LEAK):
+    return nb.eig(KEY, system, policy, **SMALL).gains
+
+
+def traces():
+    """How many programs the sweep has compiled."""
+    return compiled_sweep._cached._cache_size()
+
+
+def test_instances_of_a_class_share_a_program():
+    gains(Steady(0.0))
+    before = traces()
+    found = [gains(Steady(0.2 * i)) for i in range(5)]
+    assert traces() == before
+    assert len({tuple(row) for row in found}) == 5  # and the numbers are their own
+
+
+def test_a_number_that_decides_the_form_is_no_data():
+    class Switch(Steady):
+        def step(self, key, carry, x, u_previous):
+            return carry, jnp.full(1, 0.9 if self.flow > 0.5 else 0.1)
+
+    low, high = gains(Switch(0.4)), gains(Switch(0.6))
+    assert not np.array_equal(low, high)
+    assert np.array_equal(low, gains(Switch(0.3)))
+
+
+def test_changed_globals_closures_and_hidden_attributes_are_noticed():
+    global FLOW
+    shift = 0.0
+
+    class Reads(Steady):
+        def step(self, key, carry, x, u_previous):
+            level = scaled(LEVELS["flow"]) + CONSTANTS.flow + FLOW + shift + self._share
+            return carry, jnp.full(1, jnp.tanh(level))
+
+    found = [gains(Reads(0.0))]
+    assert np.array_equal(gains(Reads(0.0)), found[0])
+    changes = (
+        lambda: LEVELS.update(flow=0.2),
+        lambda: setattr(CONSTANTS, "flow", 0.3),
+        lambda: globals().update(FLOW=0.4),
+        lambda: setattr(Reads, "_share", 0.5),
+    )
+    for change in changes:
+        change()
+        found.append(gains(Reads(0.0)))
+    shift = 0.7
+    found.append(gains(Reads(0.0)))
+    LEVELS["flow"] = CONSTANTS.flow = FLOW = 0.1
+    assert len({tuple(row) for row in found}) == len(found)
+
+
+def test_slots_are_attributes():
+    class Slotted:
+        __slots__ = ("flow",)
+
+        def __init__(self, flow):
+            self.flow = flow
+
+        def init(self):
+            return None
+
+        def step(self, key, carry, x, u_previous):
+            return carry, jnp.full(1, self.flow)
+
+    policy = Slotted(0.1)
+    before = gains(policy)
+    policy.flow = 0.9
+    assert not np.array_equal(gains(policy), before)
+
+
+def test_a_drift_that_reads_a_changed_global_is_compiled_anew():
+    global FLOW
+
+    @jax.jit
+    def inner(level):
+        return level * FLOW
+
+    class Reads(Leak):
+        _offset = 0.0
+
+        def drift(self, x, u, theta):
+            return -theta.rate * inner(x.level) + u.flow + self._offset
+
+    system = Reads()
+    policy = nb.policies.Random(system)
+    found = [gains(policy, system)]
+    FLOW = 0.6
+    found.append(gains(policy, system))
+    Reads._offset = 0.5
+    found.append(gains(policy, system))
+    FLOW = 0.1
+    assert len({tuple(row) for row in found}) == 3
+
+
+def test_programs_are_dropped_before_they_fill_the_memory_map(monkeypatch):
+    gains(Steady(0.0))
+    dropped = []
+    monkeypatch.setattr(programs, "drop", lambda: dropped.append(True))
+    monkeypatch.setattr(programs, "MOST_MAPS", 0.0)
+    programs._compiled["since look"] = programs.LOOK
+    gains(Steady(0.0))
+    assert dropped
+    monkeypatch.setattr(programs, "_MAPS", programs.Path("/nowhere"))
+    dropped.clear()
+    programs._compiled.update({"since look": programs.LOOK, "since drop": programs.MOST_PROGRAMS + 1})
+    programs.current(Steady)
+    assert dropped
+
+
+def test_compiled_programs_are_counted():
+    before = programs._compiled["since drop"]
+    jax.jit(lambda x: x * 1.2345)(jnp.ones(3))
+    assert programs._compiled["since drop"] > before
+
+
+def test_dropping_forgets_what_was_remembered():
+    calls = []
+
+    @programs.cached(maxsize=2)
+    def remembered(x):
+        calls.append(x)
+        return x
+
+    for _ in range(2):
+        remembered(1)
+    programs.drop()
+    remembered(1)
+    assert calls == [1, 1]
+
+
+def digest(value):
+    return programs.Reader().read(value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda v: v,
+        lambda v: np.array([v, 1.0]),
+        lambda v: jnp.array([v, 1.0]),
+        lambda v: {"a": [v]},
+        lambda v: {(v, "a"), (2.0, "b")},
+        lambda v: functools.partial(max, v),
+        lambda v: lambda x: x + v,
+        lambda v: jax.jit(lambda x: x + v),
+        lambda v: nb.Defaults(eta=v),
+        lambda v: Steady(v),
+        lambda v: Steady.init if v == 1.0 else Steady.step,
+    ],
+)
+def test_digests_tell_values_apart(make):
+    assert digest(make(1.0)) == digest(make(1.0))
+    assert digest(make(1.0)) != digest(make(1.5))
+
+
+def test_a_policy_that_cannot_be_compiled_gets_a_sentence():
+    class Odd(nb.policies.base.eqx.Module):
+        table: dict = nb.policies.base.eqx.field(static=True)
+
+        def init(self):
+            return None
+
+        def step(self, key, carry, x, u_previous):
+            return carry, jnp.zeros(1)
+
+    with pytest.raises(NestbedError, match="neither a number, an array nor hashable"):
+        gains(Odd({"a": 1}))
+
+
+@pytest.mark.slow
+def test_a_thousand_policies_and_sixty_variants_stay_within_bounds():
+    def maps():
+        with open("/proc/self/maps") as lines:
+            return sum(1 for _ in lines)
+
+    def resident():
+        with open("/proc/self/statm") as line:
+            return int(line.read().split()[1]) * 4096 / 2**20
+
+    gains(Steady(0.0))
+    before = maps(), resident()
+    for i in range(1000):
+        gains(Steady(i / 1000.0))
+        if i % 250 == 249:
+            print(f"{i + 1} policies: {maps()} maps, {resident():.0f} MiB")
+    assert maps() < before[0] + 100
+    assert resident() < before[1] + 100
+    limit = int(programs._LIMIT.read_text())
+    sizes = []
+    for i in range(60):
+        system = LEAK.replace(step=0.5 + i / 1000.0)
+        nb.eig(KEY, system, nb.policies.Random(system), **SMALL)
+        sizes.append((maps(), resident()))
+    print(f"60 variants: at most {max(m for m, _ in sizes)} of {limit} maps, {max(r for _, r in sizes):.0f} MiB")
+    assert max(m for m, _ in sizes) < 0.75 * limit
