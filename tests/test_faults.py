@@ -33,7 +33,7 @@ class Stiff(Leak):
     """A fast mode that a step follows only below a fifth of its length."""
 
     state = ("level", "fast")
-    diffusion = (0.5, 0.1)
+    diffusion, start = (0.5, 0.1), (1.0, 1.0)
 
     def drift(self, x, u, theta):
         return -theta.rate * x.level + u.flow, 20.0 * (x.level - x.fast)
@@ -79,12 +79,14 @@ def test_a_training_on_a_stiff_system_blames_the_step_not_the_policy():
 
 
 def test_noise_that_depends_on_the_parameters_is_taken_at_the_middle_of_the_prior():
-    class Loud(Growing):
+    class Loud(Leak):
+        prior, step = Growing.prior, Growing.step
+
+        def drift(self, x, u, theta):
+            return 5.0 * theta.rate * x.level + u.flow
+
         def diffusion(self, x, u, theta):
             return (1e-6 * theta.rate * (1.0 + u.flow**2),)
-
-        noise_floor = 0.0
-        features = None
 
     with pytest.raises(NonFiniteError, match=r"level = .* after step \d+ of Loud is rounded"):
         ASKED["eig"](Loud(), 120)
@@ -101,7 +103,7 @@ def record():
 @pytest.mark.parametrize("factor", [1e5, 1e9, 1e14])
 def test_records_in_wrong_units_are_refused(record, belief, system, factor):
     states, designs = record
-    with pytest.raises(NonFiniteError, match=r"step 0 .*(is not one of|is rounded by)"):
+    with pytest.raises(NonFiniteError, match=r"step \d .*(is not one of|is rounded by)"):
         nb.posterior(KEY, system, states * factor, designs, belief=belief, particles=16)
 
 

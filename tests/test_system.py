@@ -189,9 +189,7 @@ def test_features_of_a_root_are_right_and_small_wrong_ones_are_refused():
 
 
 def test_a_floor_above_the_noise_is_told():
-    with pytest.warns(
-        UserWarning, match="noise floor of Leak, a variance of 1e-08, is more than the noise of"
-    ):
+    with pytest.warns(UserWarning, match="noise floor of Leak, a variance of 1e-08, is more than the noise of"):
         Leak(diffusion=(1e-5,), noise_floor=1e-8)
     Leak(diffusion=(1e-3,), noise_floor=1e-8)
 

@@ -4,6 +4,7 @@ jax keeps a program for each function and its static arguments, and never looks 
 class attributes that were read when it was traced. Here they are read again, by value, before programs are used.
 """
 
+import dataclasses
 import functools
 import gc
 import hashlib
@@ -228,7 +229,9 @@ def _parts(value: Any) -> tuple[Any, ...] | None:
     if not jax.tree_util.all_leaves([value]):  # distributions, modules of equinox
         leaves, structure = jax.tree.flatten(value)
         return str(structure), *leaves
-    return None if _foreign(type(value).__module__) else (type(value), *attributes(value).items())
+    module = type(value).__module__
+    known = module.startswith("nestbed.") or dataclasses.is_dataclass(value) or not _foreign(module)
+    return (type(value), *attributes(value).items()) if known else None
 
 
 def attributes(value: Any) -> dict[str, Any]:

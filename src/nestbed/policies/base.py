@@ -167,12 +167,11 @@ def _trace(policy: Any, system: BaseSystem, name: str) -> None:
     leaves, structure = jax.tree.flatten(policy)
     shapes = tuple(_abstract(leaf) for leaf in leaves)
     try:
-        hash((structure, shapes))
-    except TypeError:
-        raise NestbedError(
-            f"the policy {name} has an attribute that is neither a number, an array nor hashable; make it one of these."
-        ) from None
-    _check(structure, shapes, system, name)
+        _check(structure, shapes, system, name)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        _check.__wrapped__(structure, shapes, system, name)  # type: ignore[attr-defined]
 
 
 def _plain(policy: Any) -> _Plain:
