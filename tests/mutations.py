@@ -147,7 +147,9 @@ def arrays(folder, outside, draw):
             )
         case 5:
             if value.dtype.kind in "iu":
-                found[name] = np.array(draw.choice((-1, 2**62, 3)), value.dtype)
+                found[name] = np.full_like(
+                    value, draw.choice((np.iinfo(value.dtype).min, np.iinfo(value.dtype).max, 3))
+                )
             elif value.dtype.kind == "U":
                 found[name] = np.array(
                     draw.choice((DEEP, "{}", '{"system": {}, "policy": {}}', _changed(str(value), draw)))

@@ -358,6 +358,7 @@ def command(monkeypatch, capsys):
 def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, command, monkeypatch):
     name = EVIL.replace("/", "")
     harmless(command("show", tmp_path / name))
+    harmless(command("show", f"--{EVIL}"))
     place = folder.rename(tmp_path / name)
     told = command("show", place)
     harmless(told)

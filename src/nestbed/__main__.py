@@ -14,7 +14,8 @@ def main() -> None:
         if not interrupts.asked():
             raise
         interrupts.stop()  # an import broken off may have made another error of it
-    interrupts.ignore()
+    finally:
+        interrupts.ignore()  # what is left to do is to end
 
 
 if __name__ == "__main__":

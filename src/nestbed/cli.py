@@ -496,7 +496,12 @@ def main() -> None:
     warnings.showwarning = _warn
     interrupts.install()
     try:
-        app()
+        app(print_error=False, exit_on_error=False)
+    except cyclopts.CycloptsError as error:
+        from rich.console import Console
+
+        Console(stderr=True).print(cyclopts.CycloptsPanel(visible(str(error))))
+        sys.exit(2)
     except NestbedError as error:
         print(sentence(f"nestbed: {error}"), file=sys.stderr)
         sys.exit(2)
