@@ -10,7 +10,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ import pytest
 from numpyro.distributions.transforms import AffineTransform
 
 import nestbed as nb
+from children import NESTBED, PATIENCE, alive, nestbed, running
 from nestbed import fingerprint, runs, storage
 from nestbed.policies.recurrent import Mean
 from nestbed.training.config import TrainConfig, assignments, read
@@ -32,12 +32,8 @@ from toys import TRAINING, Leak, LinearLeak
 HERE = Path(__file__).parent
 TANK = f"{HERE / 'tank.py'}:Tank"
 SMALL = dataclasses.replace(TRAINING, iterations=2)
+BLANK = {"iteration": 0, "eig": 0.0, "eig_error": 0.1, "seconds": 1.0}
 FLAGS = ["--set", "belief=exact", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
-
-
-def nestbed(*arguments, **options):
-    command = [sys.executable, "-m", "nestbed", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +94,7 @@ def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
     system = nb.systems.load("linear_pendulum")
     config = SMALL.resolve(system)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), ScoreClimbing(system, config).template())
-    runs.fresh(jax.random.key(0), system, config, blank, {"iteration": 0, "eig": 0.0, "eig_error": 0.1}).save(tmp_path)
+    runs.fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
     assert nb.load_run(tmp_path).system is system
     assert nb.load_run(tmp_path).published() is None  # other settings than the paper's
     own = dataclasses.replace(nb.load_run(tmp_path), config=TrainConfig(belief="exact").resolve(system))
@@ -151,7 +147,7 @@ def test_compare_scores_the_mean_of_the_last_policy(tmp_path, monkeypatch):
     config = SMALL.resolve(system)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), ScoreClimbing(system, config).template())
     blank = blank._replace(best=jax.tree.map(lambda leaf: leaf + 1, blank.policy))
-    runs.fresh(jax.random.key(0), system, config, blank, {"iteration": 0, "eig": 0.0, "eig_error": 0.1}).save(tmp_path)
+    runs.fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
     seen = {}
 
     def spy(key, system, policies, **settings):
@@ -249,12 +245,14 @@ def test_a_damaged_checkpoint_never_replaces_the_one_before(folder):
 
 def test_a_wrong_byte_anywhere_is_damage_and_nothing_else(folder):
     whole, rng = (folder / "checkpoint.npz").read_bytes(), random.Random(0)
+    wanted = storage.sizes(ScoreClimbing(LinearLeak(), SMALL.resolve(LinearLeak())).template())
+    assert storage.read(folder / "checkpoint.npz", wanted).keys() == wanted.keys()
     for _ in range(300):
         data = bytearray(whole)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         (folder / "other.npz").write_bytes(data)
         with contextlib.suppress(*storage.DAMAGES):
-            storage.read(folder / "other.npz")
+            storage.read(folder / "other.npz", wanted)
 
 
 def test_a_lost_checkpoint_does_not_wipe_the_folder(folder):
@@ -369,7 +367,7 @@ def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, mon
     def refuse(*arguments, **options):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(storage, "_beside", refuse)
     monkeypatch.setattr("nestbed.training.train._first", lambda *_: pytest.fail("computed in vain"))
     with pytest.raises(nb.NestbedError, match=r"cannot write to the folder .*: Read-only file system"):
         nb.train(jax.random.key(0), LinearLeak(), SMALL, out=tmp_path / "run")
@@ -571,12 +569,12 @@ def test_config_prints_what_train_reads(tmp_path):
 def start(out, iterations=150):
     out.mkdir(exist_ok=True)
     flags = [*FLAGS, f"iterations={iterations}", "--out", str(out), "--resume", "--quiet"]
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "nestbed", "train", TANK, *flags], **streams)
+    return running(*NESTBED, "train", TANK, *flags, stdout=subprocess.DEVNULL)
 
 
-def finish(process):
-    _, told = process.communicate()
+def finish(out):
+    with start(out) as process:
+        _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
 
 
@@ -587,14 +585,31 @@ def wait_for(file, process):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
-    process = start(out, iterations=100_000)
-    wait_for(out / "checkpoint.npz", process)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    with start(out, iterations=100_000) as process:
+        wait_for(out / "checkpoint.npz", process)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     assert f"nestbed train {TANK}" in told
     assert "--resume" in told
+
+
+def test_a_child_ends_with_its_test_even_where_ctrl_c_is_ignored(tmp_path):
+    """As under nohup, where a test that failed would leave a training behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with contextlib.suppress(ZeroDivisionError), start(tmp_path / "left", iterations=100_000) as process:
+            wait_for(tmp_path / "left" / "run.json", process)
+            assert alive(tmp_path / "left") == [process.pid]
+            raise ZeroDivisionError
+        assert alive(tmp_path / "left") == []
+        with start(tmp_path / "stopped", iterations=100_000) as process:
+            wait_for(tmp_path / "stopped" / "checkpoint.npz", process)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def kill_and_resume(times, tmp_path):
@@ -602,19 +617,18 @@ def kill_and_resume(times, tmp_path):
     out, draw = tmp_path / "killed", random.Random(0)
     landed = 0
     for _ in range(times):
-        process = start(out)
-        if draw.random() < 0.8:  # else anywhere, imports and compilation included
-            wait_for(out / "metrics.jsonl", process)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0.0, 4.0))
-        landed += process.poll() is None
-        process.kill()
-        process.communicate()
+        with start(out) as process:
+            if draw.random() < 0.8:  # else anywhere, imports and compilation included
+                wait_for(out / "metrics.jsonl", process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0.0, 4.0))
+            landed += process.poll() is None
+            process.kill()
         if (out / "checkpoint.npz").exists() or (out / "checkpoint_before.npz").exists():
             nb.load_run(out, nb.systems.load(TANK))
     assert landed >= times // 2
-    finish(start(out))
-    finish(start(tmp_path / "whole"))
+    finish(out)
+    finish(tmp_path / "whole")
     for name in ("checkpoint.npz", "policy_last.npz", "policy_best.npz"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 

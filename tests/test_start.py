@@ -2,11 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from children import nestbed, run
 
 ROOT = Path(__file__).parents[1]
 
@@ -14,12 +15,7 @@ ROOT = Path(__file__).parents[1]
 def python(code, **environment):
     """Run code in a new process that inherits nothing this one told jax."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, env={**inherited, **environment}, check=False)
-
-
-def nestbed(*arguments):
-    return subprocess.run([sys.executable, "-m", "nestbed", *arguments], capture_output=True, text=True, check=False)
+    return run(sys.executable, "-c", code, env={**inherited, **environment})
 
 
 def test_import_is_light():

@@ -1,17 +1,18 @@
 """The command line: parse, call, print."""
 
 import io
-import os
 import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import cyclopts
 from cyclopts import Parameter
 
-from nestbed import __version__
+from nestbed import __version__, interrupts
+from nestbed.errors import NestbedError
+from nestbed.text import sentence, visible
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from nestbed.system import BaseSystem
     from nestbed.training.config import IDADConfig, TrainConfig
     from nestbed.training.train import Progress
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 
 app = cyclopts.App(
     name="nestbed",
@@ -142,9 +140,9 @@ def train(
                 found.append(_train(k, model, settings, place, resume, tensorboard, watch.of(names[k])))
     except KeyboardInterrupt:
         resumed = sys.argv[1:] if resume else [*sys.argv[1:], "--resume"]
-        print(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", file=sys.stderr)
-        print(f"  nestbed {shlex.join(resumed)}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _say(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", sys.stderr)
+        _say(f"  {shlex.join(['nestbed', *resumed])}", sys.stderr)
+        sys.exit(interrupts.STATUS)
     if not quiet:
         terminal.runs(found)
     if len(found) > 1:
@@ -153,10 +151,10 @@ def train(
         with storage.saving(folder):
             figures.learning_curve(found, folder / "curve.png", found[0].title)
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
-    print(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
+    _say(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
     if settings.budget:
         print(f"Spent: {settings.budget}")
-    print(f"Next: nestbed compare {system} {folder}")
+    _say(f"Next: {shlex.join(['nestbed', 'compare', system, str(folder)])}")
 
 
 @app.command
@@ -171,7 +169,6 @@ def show(*folders: Path) -> None:
         Folders of runs; one that holds several seeds is shown as one training.
     """
     from nestbed import figures, runs, storage, terminal
-    from nestbed.errors import NestbedError
 
     if not folders:
         raise NestbedError("nestbed show needs the folder of a run, such as runs/nonlinear_pendulum.")
@@ -180,7 +177,7 @@ def show(*folders: Path) -> None:
         terminal.runs(logs)
         with storage.saving(folder):
             figures.learning_curve(logs, folder / "curve.png", logs[0].title)
-        print(f"Drawn in {folder / 'curve.png'}")
+        _say(f"Drawn in {folder / 'curve.png'}")
 
 
 @app.command
@@ -301,7 +298,6 @@ def compare(
         Folder for the table (CSV) and the figure (PNG); made if missing.
     """
     from nestbed import terminal
-    from nestbed.errors import NestbedError
     from nestbed.evaluation import reading
     from nestbed.policies import baseline
     from nestbed.systems import load
@@ -322,7 +318,7 @@ def compare(
     terminal.scores(scores, system, settings.told)
     for name, run in trained.items():
         if run.config.budget:
-            print(f"Spent on {name}: {run.config.budget}")
+            _say(f"Spent on {name}: {run.config.budget}")
 
 
 @app.command
@@ -358,7 +354,7 @@ def reproduce(
         Folder of the reproduction, by default results/reproduction (or results/reproduction_quick).
     """
     from nestbed import terminal
-    from nestbed.errors import NestbedError, at_least_one, did_you_mean
+    from nestbed.errors import at_least_one, did_you_mean
     from nestbed.reproduction import report, tables
     from nestbed.reproduction.cells import FULL, PUBLISHED, QUICK, plan
     from nestbed.reproduction.reproduce import reproduce
@@ -376,18 +372,18 @@ def reproduce(
         with terminal.Reproducing(cells) as watch:
             done = reproduce(cells, folder, scale, watch)
     except KeyboardInterrupt:
-        print(f"nestbed: stopped; finished cells are kept in {folder}. Continue with", file=sys.stderr)
-        print(f"  nestbed {shlex.join(sys.argv[1:])}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _say(f"nestbed: stopped; finished cells are kept in {folder}. Continue with", sys.stderr)
+        _say(f"  {shlex.join(['nestbed', *sys.argv[1:]])}", sys.stderr)
+        sys.exit(interrupts.STATUS)
     page = report.write(done, scale, folder)
     terminal.reproduced([row for row in tables.scores(done) if row.policy in PUBLISHED], report.NAMES)
-    print(f"The report is {page}; tables as CSV and the figures are beside it.")
+    _say(f"The report is {page}; tables as CSV and the figures are beside it.")
 
 
 def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> dict[int, Path]:
     """Return the folder of each seed: those that a folder to be resumed holds, or those asked for."""
     from nestbed import runs
-    from nestbed.errors import NestbedError, at_least_one, seed_from
+    from nestbed.errors import at_least_one, seed_from
 
     if resume and not folder.exists():
         raise NestbedError(f"there is nothing to resume in {folder}; correct --out, or leave out --resume to begin.")
@@ -408,7 +404,6 @@ def _places(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
 def _settings(place: Path, resume: bool, method: str | None, given: dict[str, Any]) -> "TrainConfig | IDADConfig":
     """Return what the settings given on the command line are changes of."""
     from nestbed import runs
-    from nestbed.errors import NestbedError
     from nestbed.training.config import TrainConfig, named
 
     wanted = None if method is None else named(method)
@@ -437,7 +432,7 @@ def _train(
     from nestbed.training.events import Events
     from nestbed.training.train import train
 
-    events = Events(folder / "tensorboard") if tensorboard else None
+    events = Events(folder) if tensorboard else None
 
     def progress(run: "Run") -> None:
         show(run)
@@ -459,10 +454,12 @@ def _score(
     import jax
 
     from nestbed import figures, storage, terminal
-    from nestbed.errors import NestbedError
     from nestbed.evaluation import comparison
 
     folder = None if out is None else storage.writable(out)
+    if folder is not None:
+        for kind in ("csv", "png"):
+            storage.plain(folder / f"{name}.{kind}")
     rounds = 2 if settings.contrastive else 1
     with terminal.Comparing(policies, rounds * settings.seeds * settings.trajectories) as advance:
         scores = comparison.compare(
@@ -478,12 +475,17 @@ def _score(
                 f"could not save to {folder}: {error.strerror}; the table above is all there is, so free some room or "
                 "choose another --out and repeat."
             ) from None
-        print(f"Saved {folder / name}.csv and {folder / name}.png")
+        _say(f"Saved {folder / name}.csv and {folder / name}.png")
     return scores
 
 
+def _say(text: str, stream: TextIO | None = None) -> None:
+    """Print a line, whatever the names in it are made of."""
+    print(visible(text, keep=""), file=stream)
+
+
 def _warn(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    print(f"nestbed: {message}", file=sys.stderr)
+    print(visible(f"nestbed: {message}"), file=sys.stderr)
 
 
 def main() -> None:
@@ -492,24 +494,24 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without η still shows the rest
     warnings.showwarning = _warn
+    interrupts.install()
     try:
-        app()
-    except ValueError as error:
-        if not any(kind.__module__ == "nestbed.errors" for kind in type(error).__mro__):
-            raise
-        print(f"nestbed: {error}", file=sys.stderr)
+        app(print_error=False, exit_on_error=False)
+    except cyclopts.CycloptsError as error:
+        from rich.console import Console
+
+        Console(stderr=True).print(cyclopts.CycloptsPanel(visible(str(error))))
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("nestbed: stopped", file=sys.stderr)
-        _leave(INTERRUPTED)
+    except NestbedError as error:
+        print(sentence(f"nestbed: {error}"), file=sys.stderr)
+        sys.exit(2)
     except SystemExit as error:
-        if error.code != INTERRUPTED:
+        if error.code != interrupts.STATUS:
             raise
-        _leave(INTERRUPTED)
-
-
-def _leave(code: int) -> None:
-    """End at once: threads that still compile would crash while the interpreter is taken down around them."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
+        interrupts.leave()
+    except KeyboardInterrupt:
+        interrupts.stop()
+    except Exception:
+        if not interrupts.asked():
+            raise
+        interrupts.stop()  # an import or a library has made another error of it

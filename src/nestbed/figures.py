@@ -1,11 +1,16 @@
 """Every picture, drawn with colours that colour-blind eyes can tell apart."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from nestbed import storage
+from nestbed.text import visible
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
@@ -42,7 +47,7 @@ def information_gain(scores: "Comparison", system: "BaseSystem", file: Path, nam
         axes.legend(loc="upper left", **told)
     else:
         figure.legend(loc="outside lower left", ncols=2, fontsize="small", **told)  # it would cover the curves
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def learning_curve(runs: "Sequence[Log]", file: Path, name: str) -> None:
@@ -76,4 +81,16 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False, title=f"bands: {band}", alignment="left")
-    figure.savefig(file, dpi=150)
+    save(figure, file)
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a picture, whole or not at all; names in it are shown as they are, never read as formulas."""
+    ticks = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
+    for text in figure.findobj(Text):
+        if text not in ticks:
+            text.set_parse_math(False)
+            text.set_text(visible(text.get_text()))
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=150)
+    storage.write(file, stream.getvalue())

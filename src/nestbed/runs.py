@@ -16,9 +16,11 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,19 @@ from nestbed.evaluation.eig import cores
 from nestbed.fingerprint import describe, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
-from nestbed.training.config import IDADConfig, TrainConfig, named, read
+from nestbed.training.config import IDADConfig, TrainConfig, named, parse
 from nestbed.training.methods import trainer
 from nestbed.training.trainer import Metrics, Progressed
 
 CHECKPOINT, BEFORE = "checkpoint.npz", "checkpoint_before.npz"
 POLICIES = "policy_last.npz", "policy_best.npz"
 METRICS, ABOUT, CONFIG = "metrics.jsonl", "run.json", "config.toml"
+CURVE, DAMAGED = "curve.png", "checkpoint_damaged.npz"
+FILES = (CHECKPOINT, BEFORE, *POLICIES, METRICS, ABOUT, CONFIG, CURVE, DAMAGED)
+MOST = {METRICS: 2**28, ABOUT: 2**20, CONFIG: 2**16}
+"""Bytes that a file may hold at most; half a million iterations in the case of the metrics."""
+NATS = 1e12
+"""More than this is no gain."""
 PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -105,6 +113,7 @@ class Run(Log):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run to a folder, from which `nb.load_run` reads it and training can go on."""
         place = storage.writable(Path(folder))
+        check_files(place)
         if (place / ABOUT).exists():
             raise NestbedError(f"the folder {place} holds a run already; choose another.")
         rewind(self, place)
@@ -141,21 +150,54 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
 
 def load_run(folder: str | os.PathLike[str], system: BaseSystem | None = None) -> Run:
     """Read a run; one of your own systems must be given, since a folder holds data and no code."""
-    place = Path(folder)
+    return _load(Path(folder), system)[0]
+
+
+def _load(place: Path, system: BaseSystem | None) -> tuple[Run, str]:
+    """Return a folder's run and the name of the checkpoint that it was read from."""
+    check_files(place)
     about, config = _read_about(place), load_config(place)
     system = same_system(place, about["system"], system)
-    state = _read_checkpoint(place, trainer(system, config).template(), _mark(about, config))
-    rows = [row for row in _read_metrics(place) if row["iteration"] <= int(state.iteration)]
-    if [row["iteration"] for row in rows] != list(range(int(state.iteration) + 1)):
+    state, source = _read_checkpoint(place, _template(place, system, config), _mark(about, config))
+    done, rows = int(state.iteration), _read_metrics(place)
+    if not 0 <= done < len(rows):
         raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
     key = jax.random.wrap_key_data(jnp.array(about["key"], jnp.uint32), impl="threefry2x32")
-    return Run(config, rows, about, system, key, state)
+    return Run(config, rows[: done + 1], about, system, key, state), source
+
+
+def _template(place: Path, system: BaseSystem, config: TrainConfig | IDADConfig) -> Progressed:
+    """Return the shapes and types of a run's state, or say that its settings cannot be meant."""
+    try:
+        return trainer(system, config).template()
+    except NestbedError:
+        raise
+    except (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise NestbedError(f"the settings in {place / CONFIG} cannot be meant: {reason}; restore them.") from None
 
 
 def load_log(folder: str | os.PathLike[str]) -> Log:
     """Read how a run went, without its policies, so without its system."""
     place = Path(folder)
+    check_files(place)
     return Log(load_config(place), _read_metrics(place), _read_about(place))
+
+
+def check_files(folder: Path) -> None:
+    """Raise if one of a run's files is a link, a pipe or a folder: a run must not reach out of its folder."""
+    with _reading(folder):
+        for name in FILES:
+            storage.plain(folder / name)
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn what the system refuses into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise NestbedError(f"cannot read {file}: {error.strerror}.") from None
 
 
 def within(folder: Path) -> list[Path]:
@@ -176,28 +218,29 @@ def load_seed(folder: Path) -> int:
 
 
 def _seeds(folder: Path) -> list[Path]:
-    places = [place for place in folder.glob("seed_*") if holds_run(place)]
+    with _reading(folder):
+        places = [storage.unlinked(folder, place.name) for place in folder.glob("seed_*") if holds_run(place)]
     return sorted(places, key=lambda place: (len(place.name), place.name))
 
 
 def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Recurrent:
     """Read one policy from `policy_best.npz` or `policy_last.npz`."""
     place = Path(file)
-    if not place.is_file():
-        hint = "it is a folder, which nb.load_run reads" if place.is_dir() else "there is no such file"
+    if not os.path.lexists(place) or os.path.isdir(place):
+        hint = "it is a folder, which nb.load_run reads" if os.path.isdir(place) else "there is no such file"
         raise NestbedError(f"cannot read the policy {place}: {hint}.")
     try:
-        arrays = storage.read(place)
-        about = json.loads(str(arrays["about"]))
-        system = same_system(place, about["system"], system)
+        about = storage.parse_json(str(storage.read(place, {"about": 4 * MOST[ABOUT]})["about"]))
+        system = same_system(place, _described(about["system"]), system)
         sizes = TrainConfig().updated({"policy": about["policy"]}).policy
+        sizes.check()
         horizon = about.get("horizon")
         if horizon is not None:
             at_least_one(horizon=horizon)
         template = eqx.filter_eval_shape(
             lambda: Recurrent(jax.random.key(0), system, **vars(sizes), trained_for=horizon)
         )
-        return storage.unpack(template, arrays)
+        return storage.unpack(template, storage.read(place, storage.sizes(template)))
     except storage.DAMAGES as error:
         if isinstance(error, NestbedError):
             raise
@@ -214,10 +257,7 @@ def begin(folder: Path, key: jax.Array, system: BaseSystem, config: TrainConfig 
 def record(run: Run, folder: Path) -> None:
     """Write the last iteration."""
     with storage.saving(folder):
-        with (folder / METRICS).open("a", encoding="utf-8") as stream:
-            stream.write(_line(run.metrics[-1]))
-            stream.flush()
-            os.fsync(stream.fileno())
+        storage.append(folder / METRICS, _line(run.metrics[-1]).encode())
         _write_checkpoint(run, folder)
         _write_policies(run, folder)
 
@@ -239,11 +279,12 @@ def figure(run: Run, folder: Path) -> None:
     """Draw the learning curve."""
     from nestbed import figures
 
-    figures.learning_curve([run], folder / "curve.png", run.title)
+    figures.learning_curve([run], folder / CURVE, run.title)
 
 
 def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig, key: jax.Array) -> Run | None:
     """Return the folder's run to go on with, None if it stopped before its first checkpoint; others are refused."""
+    check_files(folder)
     about, stored = _read_about(folder), load_config(folder)
     same_system(folder, about["system"], system, resuming=True)
     if about["key"] != np.asarray(jax.random.key_data(key)).tolist():
@@ -264,13 +305,14 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
             "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
             "another folder."
         )
-    never = not any((folder / name).exists() for name in (CHECKPOINT, BEFORE, *POLICIES))
+    never = not any(os.path.lexists(folder / name) for name in (CHECKPOINT, BEFORE, *POLICIES))
     if never and len(_read_metrics(folder)) == 1:
         return None
-    run = dataclasses.replace(load_run(folder, system), config=config)
-    damaged = folder / CHECKPOINT
-    if damaged.exists() and not _whole(damaged):  # it must not take the place of the one before it
-        os.replace(damaged, folder / "checkpoint_damaged.npz")
+    run, source = _load(folder, system)
+    run = dataclasses.replace(run, config=config)
+    if source != CHECKPOINT and os.path.lexists(folder / CHECKPOINT):  # it must not take the place of the one before it
+        with storage.saving(folder):
+            os.replace(folder / CHECKPOINT, folder / DAMAGED)
     rewind(run, folder)
     return run
 
@@ -286,18 +328,10 @@ def _warn_of_cores(folder: Path, about: dict[str, Any]) -> None:
         )
 
 
-def _whole(file: Path) -> bool:
-    try:
-        storage.read(file)
-    except storage.DAMAGES:
-        return False
-    return True
-
-
 def holds_run(folder: Path) -> bool:
     """Return whether a run was begun in the folder and has got as far as its first score."""
     files = [folder / name for name in (METRICS, CHECKPOINT, BEFORE)]
-    return (folder / ABOUT).exists() and any(file.exists() and file.stat().st_size for file in files)
+    return os.path.lexists(folder / ABOUT) and any(os.path.lexists(file) and os.lstat(file).st_size for file in files)
 
 
 def _write_checkpoint(run: Run, folder: Path) -> None:
@@ -308,7 +342,11 @@ def _write_checkpoint(run: Run, folder: Path) -> None:
 def _mark(about: dict[str, Any], config: TrainConfig | IDADConfig) -> str:
     """Return what ties a checkpoint to its run: the key and all settings but the number of iterations."""
     settings = {name: value for name, value in config.plain().items() if name != "iterations"}
-    return hashlib.sha256(json.dumps([about["key"], settings], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([about["key"], settings], sort_keys=True).encode()).hexdigest()[:HEX]
+
+
+HEX = 16
+"""Digits of a mark."""
 
 
 def _write_policies(run: Run, folder: Path) -> None:
@@ -321,12 +359,13 @@ def _write_policies(run: Run, folder: Path) -> None:
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
 
-def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> Progressed:
-    """Return the newest whole checkpoint."""
-    found = [folder / name for name in (CHECKPOINT, BEFORE) if (folder / name).exists()]
+def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> tuple[Progressed, str]:
+    """Return the newest whole checkpoint and its name."""
+    found = [folder / name for name in (CHECKPOINT, BEFORE) if os.path.lexists(folder / name)]
+    wanted = {"run": HEX * np.dtype("U1").itemsize, **storage.sizes(template)}
     for file in found:
         try:
-            arrays = storage.read(file)
+            arrays = storage.read(file, wanted)
             state: Progressed = storage.unpack(template, arrays)
             foreign = str(arrays["run"]) != mark
         except storage.DAMAGES:
@@ -340,7 +379,7 @@ def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> Progresse
                 f"{found[0]} is damaged, so the checkpoint before it is used, of iteration {int(state.iteration)}.",
                 stacklevel=3,
             )
-        return state
+        return state, file.name
     if not found:
         raise NestbedError(f"the run in {folder} has no {CHECKPOINT}; restore it from a copy, or train elsewhere.")
     raise NestbedError(
@@ -350,22 +389,46 @@ def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> Progresse
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
+    file = folder / ABOUT
     try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        about["system"]["settings"].items(), str.upper(about["system"]["name"])
-        _, _ = (int(word) for word in about["key"])
-    except OSError:
+        return _about(storage.read_json(file, MOST[ABOUT]))
+    except FileNotFoundError:
         inside = ", ".join(place.name for place in _seeds(folder))
         hint = f"; it holds {inside}, of which one can be given" if inside else ""
         raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}{hint}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise NestbedError(f"{folder / ABOUT} is damaged; restore it from a copy.") from None
-    return about
+    except OSError as error:
+        raise NestbedError(f"cannot read {file}: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, NestbedError):
+            raise
+        raise NestbedError(f"{file} is damaged; restore it from a copy.") from None
+
+
+def _about(found: Any) -> dict[str, Any]:
+    """Return what a run hangs on, if it is such a thing."""
+    _described(found["system"])
+    key = found["key"]
+    if type(key) is not list or len(key) != 2 or not all(type(word) is int and 0 <= word < 2**32 for word in key):
+        raise ValueError("the key is not two whole numbers of 32 bits")
+    json.dumps(found, ensure_ascii=False).encode()  # it will be written again
+    return found
+
+
+def _described(system: Any) -> dict[str, Any]:
+    """Return a system's description, if it is one: its name will be shown, its settings compared."""
+    if not str.isidentifier(system["name"]) or type(system["settings"]) is not dict:
+        raise ValueError("the system has no name or no settings")
+    str.upper(system["equations"])
+    return system
 
 
 def load_config(folder: Path) -> TrainConfig | IDADConfig:
     """Read the settings of a run; files from before there were several methods name none."""
-    stored = read(folder / CONFIG)
+    file = folder / CONFIG
+    try:
+        stored = parse(storage.read_bytes(file, MOST[CONFIG]), file)
+    except OSError as error:
+        raise NestbedError(f"cannot read the configuration {file}: {error.strerror}.") from None
     config = named(stored.get("method", TrainConfig.method)).updated(stored)
     config.check()
     return config
@@ -373,19 +436,34 @@ def load_config(folder: Path) -> TrainConfig | IDADConfig:
 
 def _read_metrics(folder: Path) -> list[Metrics]:
     """Return the whole lines; the last one may be torn."""
-    rows: list[Metrics] = []
+    file = folder / METRICS
     try:
-        lines = (folder / METRICS).read_bytes().splitlines()
+        lines = storage.read_bytes(file, MOST[METRICS]).splitlines()
     except OSError:
         raise NestbedError(f"the run in {folder} has no {METRICS}; restore it from a copy.") from None
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        for line in lines:
-            row = json.loads(line)
-            float(row["iteration"]), float(row["eig"])
-            rows.append(row)
+    rows: list[Metrics] = []
+    for line in lines:
+        try:
+            rows.append(_row(line, len(rows)))
+        except (ValueError, TypeError, KeyError, OverflowError):
+            if len(rows) < len(lines) - 1:
+                raise NestbedError(f"line {len(rows) + 1} of {file} is damaged; restore it from a copy.") from None
     if not rows:
         raise NestbedError(f"the run in {folder} stopped before its first iteration; continue it with --resume.")
     return rows
+
+
+def _row(line: bytes, iteration: int) -> Metrics:
+    """Return one line of metrics, if it is that of the iteration: numbers by name, or nothing where there is none."""
+    row: Metrics = storage.parse_json(line)
+    if type(row) is not dict or {type(value) for value in row.values()} - {int, float, type(None)}:
+        raise ValueError("there are other things than numbers")
+    numbers = {name: math.nan if value is None else float(value) for name, value in row.items()}
+    if row["iteration"] != iteration or not abs(numbers["eig"]) < NATS or not numbers["seconds"] >= 0.0:
+        raise ValueError("it is another iteration, or one without a gain or a time")
+    if row["eig_error"] is not None and not 0.0 <= numbers["eig_error"] < NATS:
+        raise ValueError("the gain has no such error")
+    return row
 
 
 def _line(row: Metrics) -> str:

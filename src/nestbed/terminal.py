@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from nestbed.text import visible
+
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison, Spread
     from nestbed.reproduction.cells import Cell
@@ -30,6 +32,28 @@ if TYPE_CHECKING:
     from nestbed.reproduction.tables import Row
     from nestbed.runs import Log, Run
     from nestbed.system import BaseSystem
+
+
+class SafeConsole(Console):
+    """A console that shows every text as it is: no markup, no emoji codes, control characters written out."""
+
+    def __init__(self, stderr: bool = False):
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return the text to be shown."""
+        return super().render_str(visible(text), **options)
+
+
+class Words(TextColumn):
+    """A column of a bar that shows every text as it is."""
+
+    def __init__(self, text_format: str, style: str = "none", table_column: Column | None = None):
+        super().__init__(text_format, style=style, markup=False, table_column=table_column)
+
+    def render(self, task: Task) -> Text:
+        """Return the text to be shown."""
+        return Text(visible(self.text_format.format(task=task)), style=self.style)
 
 
 def systems(loaded: "dict[str, BaseSystem]") -> None:
@@ -44,19 +68,19 @@ def systems(loaded: "dict[str, BaseSystem]") -> None:
         d = system.defaults
         settings = f"T = {d.horizon}, N = {d.trajectories}\nM = {d.particles}, η = {d.eta:g}\nslew {d.slew_penalty:g}"
         table.add_row(
-            f"[bold]{name}[/]\n[dim]{settings}[/]",
+            Text.assemble((name, "bold"), "\n", (settings, "dim")),
             "\n".join(f"{n} ({unit[n]})" for n in system.state_names),
-            "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits).replace("[", r"\["),
+            "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits),
             "\n".join(f"{n} ({unit[n]})" for n in system.parameter_names),
         )
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 def scores(found: "Comparison", title: str, caption: str) -> None:
     """Print one line per policy, the best in bold, and how sure it is that one beats another."""
     bounded = found[0].spce is not None
     told = f"{caption}\nin expectation sPCE ≤ EIG ≤ sNMC" if bounded else caption
-    table = Table(title=escape(title), caption=told)
+    table = Table(title=title, caption=told)
     table.add_column("policy", no_wrap=True)
     headings = ("EIG (nats)", "sd over seeds", "standard error", *(("sPCE", "sNMC") if bounded else ()))
     for heading in headings:
@@ -70,8 +94,8 @@ def scores(found: "Comparison", title: str, caption: str) -> None:
             for bound in (score.spce, score.snmc)
             if bound is not None
         ]
-        table.add_row(escape(score.policy), *numbers, style=style)
-    console = Console()
+        table.add_row(score.policy, *numbers, style=style)
+    console = SafeConsole()
     console.print(table)
     if len(found) > 1:
         console.print(_chances(found))
@@ -90,7 +114,7 @@ def _chances(found: "Comparison") -> Table:
     for i, score in enumerate(found):
         chances = [found.beats(score.policy, other.policy) for other in found]
         cells = ["–" if i == j else _chance(chance) for j, chance in enumerate(chances)]
-        table.add_row(escape(f"{i + 1} {score.policy}"), *cells)
+        table.add_row(f"{i + 1} {score.policy}", *cells)
     return table
 
 
@@ -101,14 +125,14 @@ def _chance(value: float) -> str:
 
 def evaluation(rows: "list[tuple[str, Spread, str]]", title: str, caption: str) -> None:
     """Print what is known of one policy: an estimate a line, with a remark."""
-    table = Table(title=escape(title), caption=caption)
+    table = Table(title=title, caption=caption)
     for heading, side in (("", "left"), ("nats", "right"), ("st. error", "right"), ("sd of seeds", "right")):
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
     table.add_column("estimate or bound", no_wrap=True)
     for name, spread, remark in rows:
         numbers = (f"{spread.mean:.2f}", _or_dash(spread.standard_error, 3), _or_dash(spread.sd, 2))
         table.add_row(name, *numbers, remark)
-    Console().print(table)
+    SafeConsole().print(table)
 
 
 def runs(found: "Sequence[Log]") -> None:
@@ -124,7 +148,7 @@ def runs(found: "Sequence[Log]") -> None:
         rows = [(str(row["iteration"]), *_cells(row, columns)) for row in first.metrics]
     for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
         table.add_row(*row)
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     console.print(curve([[row["eig"] for row in run.metrics] for run in found]))
     if len(found) == 1:
@@ -196,21 +220,21 @@ class Training:
     """Watches training runs: live in a terminal, line by line elsewhere, not at all if quiet."""
 
     def __init__(self, names: Sequence[str], iterations: int, quiet: bool):
-        self.console = Console(stderr=True)
+        self.console = SafeConsole(stderr=True)
         self.quiet = quiet
         self.live: Live | None = None
         columns = (
-            TextColumn("{task.description}"),
+            Words("{task.description}"),
             BarColumn(12),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            Words("{task.fields[told]}", style="bold"),
             TimeRemainingColumn(compact=True),
         )
         self.bar = Progress(*columns, console=self.console, speed_estimate_period=120.0)
         self.tasks: dict[str, TaskID] = {}
         if not quiet and self.console.is_terminal:
             for name in names:
-                told = "[dim]compiling …[/]" if name == names[0] else ""
+                told = "compiling …" if name == names[0] else ""
                 self.tasks[name] = self.bar.add_task(name, total=iterations, told=told, start=False)
             self.live = Live(self.bar, console=self.console, refresh_per_second=8)
 
@@ -236,19 +260,19 @@ class Training:
         row, total = run.metrics[-1], run.config.iterations
         told = f"EIG {row['eig']:.3f} ± {_or_dash(row['eig_error'], 3)} nats"
         steady = [r["seconds"] for r in run.metrics[2:]][-10:]  # the first iterations compile
-        rate = f"{len(steady) / sum(steady):.2f}/s" if steady else ""
+        rate = f"{len(steady) / sum(steady):.2f}/s" if sum(steady) > 0.0 else ""
         if run.iteration == 0:
             rate = "compiling …"
         if self.live is not None:
             task = self.tasks[name]
             if run.iteration > 0:
                 self.bar.start_task(task)
-            self.bar.update(task, completed=run.iteration, told=f"[bold]{told}[/] {rate}")
+            self.bar.update(task, completed=run.iteration, told=f"{told} {rate}")
             self.live.update(Group(self.bar, curve([[r["eig"] for r in run.metrics]])))
             return
         left = f"{(total - run.iteration) / len(steady) * sum(steady):.0f} s left" if steady else ""
         parts = (f"{name}: iteration {run.iteration}/{total}", told, rate, left)
-        print("  ".join(part for part in parts if part), file=sys.stderr, flush=True)
+        print(visible("  ".join(part for part in parts if part), keep=""), file=sys.stderr, flush=True)
 
 
 class Comparing:
@@ -256,19 +280,19 @@ class Comparing:
 
     def __init__(self, policies: Iterable[str], total: int):
         columns = (
-            TextColumn("{task.description}"),
+            Words("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("trajectories {task.fields[rate]}"),
+            Words("trajectories {task.fields[rate]}"),
             TimeRemainingColumn(),
         )
-        self.bar = Progress(*columns, console=Console(stderr=True))
-        self.tasks = {name: self.bar.add_task(escape(name), total=total, rate="", start=False) for name in policies}
+        self.bar = Progress(*columns, console=SafeConsole(stderr=True))
+        self.tasks = {name: self.bar.add_task(name, total=total, rate="", start=False) for name in policies}
 
     def __enter__(self) -> "Comparing":
         self.bar.start()
         first = next(iter(self.tasks.values()))
-        self.bar.update(first, rate="[dim]compiling …[/]")
+        self.bar.update(first, rate="compiling …")
         if not self.bar.console.is_terminal:
             print("scoring; each policy compiles for some seconds first …", file=sys.stderr, flush=True)
         return self
@@ -289,16 +313,16 @@ class Reproducing:
     """One bar over all cells, weighted by what they are expected to cost; line by line where there is no terminal."""
 
     def __init__(self, cells: "Sequence[Cell]"):
-        self.console = Console(stderr=True)
+        self.console = SafeConsole(stderr=True)
         self.total = sum(cell.cost for cell in cells)
         self.count, self.done = len(cells), 0
         columns = (
-            TextColumn("{task.fields[cells]} cells"),
+            Words("{task.fields[cells]} cells"),
             BarColumn(12),
             TaskProgressColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("[dim]{task.fields[told]}[/]", table_column=Column(no_wrap=True, overflow="ellipsis")),
+            Words("{task.fields[left]}"),
+            Words("{task.fields[told]}", style="dim", table_column=Column(no_wrap=True, overflow="ellipsis")),
         )
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=self.total, cells=f"0/{self.count}", left="", told="")
@@ -337,7 +361,7 @@ def _clock(seconds: float) -> str:
 
 def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
     """Print the published policies beside the paper, a system at a time."""
-    console = Console()
+    console = SafeConsole()
     for system in dict.fromkeys(row.system for row in rows):
         table = Table(title=system, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("policy", no_wrap=True)
@@ -345,12 +369,12 @@ def reproduced(rows: "Sequence[Row]", names: "Mapping[str, str]") -> None:
             table.add_column(heading, justify="right", no_wrap=True)
         own = {(row.policy, row.metric): row for row in rows if row.system == system and row.paper_mean is not None}
         for policy in dict.fromkeys(policy for policy, _ in own):
-            cells: list[str] = []
+            cells: list[str | Text] = []
             for metric in ("eig", "spce"):
                 row = own[policy, metric]
                 off = "" if row.difference is None else f"{row.difference:+.1f}"
                 bold = row.difference is not None and abs(row.difference) > 3
-                cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f}", f"[bold]{off}[/]" if bold else off]
+                cells += [f"{row.mean:.2f} ± {row.sd:.2f}", f"{row.paper_mean:.2f}", Text(off, "bold") if bold else off]
             table.add_row(names[policy], *cells)
         console.print(table)
     quick = all(row.difference is None for row in rows if row.metric == "spce")

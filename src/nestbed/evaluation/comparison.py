@@ -1,6 +1,7 @@
 """Several policies on one system, scored alike."""
 
 import csv
+import io
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from nestbed import noise
+from nestbed import noise, storage
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
@@ -146,11 +147,12 @@ def save_table(scores: Comparison, file: Path) -> None:
     metrics = [name for name in ("spce", "snmc") if getattr(scores[0], name) is not None]
     parts = ("mean_nats", "sd_over_seeds", "standard_error")
     columns = [f"{metric}_{part}" for metric in ("eig", *metrics) for part in parts]
-    with file.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
-        for score in scores:
-            values = [score.mean, score.sd, score.standard_error]
-            values += [value for metric in metrics for value in getattr(score, metric)]
-            chances = [scores.beats(score.policy, name) for name in names]
-            writer.writerow([score.policy, *(f"{value:.6f}" for value in [*values, *chances])])
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
+    for score in scores:
+        values = [score.mean, score.sd, score.standard_error]
+        values += [value for metric in metrics for value in getattr(score, metric)]
+        chances = [scores.beats(score.policy, name) for name in names]
+        writer.writerow([score.policy, *(f"{value:.6f}" for value in [*values, *chances])])
+    storage.write(file, stream.getvalue().encode(errors="surrogateescape"))

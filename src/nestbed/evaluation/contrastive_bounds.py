@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nestbed import checks, noise
+from nestbed import checks, interrupts, noise
 from nestbed.belief import history
 from nestbed.belief.base import Record
 from nestbed.errors import NestbedError, at_least_one
@@ -106,8 +106,10 @@ def bounds(
     keys = jax.random.split(noise.as_key(key), (groups, 2))
 
     def run_group(index: int) -> tuple[np.ndarray, np.ndarray]:
+        interrupts.check()
         theta, record = _experiments(keys[index, 0], system, ready, horizon, size)
         _check(system, theta, record)
+        interrupts.check()
         own, others = _likelihoods(keys[index, 1], system, theta, record, jnp.asarray(contrastive))
         if not np.isfinite(own).all():
             _raise(system, record, theta, int(np.argmin(np.isfinite(own))), horizon - 1)
@@ -187,6 +189,7 @@ def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int)
     table = history.tabulate(*record)
     chunk = eqx.filter_jit(_chunk)
     for i in range(-(-contrastive // CHUNK)):
+        interrupts.check()
         bad = np.argwhere(np.isnan(chunk(key, system, table, jnp.asarray(steps), jnp.asarray(i))))
         if len(bad):
             row, column = bad[0]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed import belief as beliefs
-from nestbed import checks, noise
+from nestbed import checks, interrupts, noise
 from nestbed.belief.base import Belief
 from nestbed.errors import at_least_one
 from nestbed.policies.base import prepare
@@ -79,6 +79,7 @@ def estimate(
     neutral = Potential(*jnp.zeros(3))
 
     def run_block(index: int) -> np.ndarray:
+        interrupts.check()
         result, fault = compiled_sweep(keys[index], belief, policy, neutral, horizon, size, gain, None, False)
         faults.check_all(belief.system, fault, result.states, result.designs)
         if progress is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nestbed.figures import COLOURS, GREY, LINES
+from nestbed.figures import COLOURS, GREY, LINES, save
 from nestbed.reproduction.tables import Gain, Particles, Row
 from nestbed.runs import Log
 from nestbed.system import BaseSystem
@@ -39,7 +39,7 @@ def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, title: s
     if any(row.policies > 1 for row in rows):
         keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
     figure.legend(handles=keys, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str) -> None:
@@ -73,7 +73,7 @@ def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str)
     axes.grid(alpha=0.3)
     bands = "bands: ± sd over trainings" if any(len(runs) > 1 for runs in groups.values()) else None
     axes.legend(loc="lower right", frameon=False, fontsize="small", title=bands, alignment="left")
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) -> None:
@@ -110,7 +110,7 @@ def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) 
     )
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left", frameon=False, title="band: ± sd over realisations", alignment="left")
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def trajectory(
@@ -133,7 +133,7 @@ def trajectory(
     for axes in (above, below):
         axes.grid(alpha=0.3)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
@@ -179,7 +179,7 @@ def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
         alignment="left",
         fontsize="small",
     )
-    figure.savefig(file, dpi=150)
+    save(figure, file)
 
 
 def _named(system: BaseSystem, name: str) -> str:

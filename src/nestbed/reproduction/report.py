@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nestbed import storage, systems
+from nestbed import interrupts, storage, systems
 from nestbed.reproduction import pictures, tables
 from nestbed.reproduction.cells import PUBLISHED, Scale, methods, training_folder
 from nestbed.reproduction.reproduce import Done
@@ -59,10 +59,11 @@ class Section:
 def write(done: list[Done], scale: Scale, folder: Path) -> Path:
     """Write the figures, the CSV files and the report; return the page."""
     with storage.saving(folder):
-        (folder / "figures").mkdir(exist_ok=True)
+        storage.inside(folder, "figures")
         rows = tables.scores(done)
         names = dict.fromkeys(each.cell.system for each in done)
         parts = [_system(name, done, rows, scale, folder) for name in names]
+        interrupts.check()
         sections = [_summary(done, rows, scale), *parts, _costs(done)]
         _save_csv(folder, done, rows)
         title = "Nesting particle filters for experimental design: reproduction"

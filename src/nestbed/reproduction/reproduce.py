@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 
-from nestbed import runs, storage
+from nestbed import interrupts, runs, storage
 from nestbed.errors import NestbedError
 from nestbed.reproduction.cells import Cell, Scale
 
 PLAN = "plan.json"
+MOST = 2**24
+"""Bytes that a cell's file may hold at most."""
 
 
 class Done(NamedTuple):
@@ -36,6 +38,7 @@ def reproduce(cells: Sequence[Cell], folder: Path, scale: Scale, progress: Progr
         _same_scale(folder, scale)
         done: list[Done] = []
         for cell in cells:
+            interrupts.check()
             found = _stored(folder, cell)
             if found is None:
                 if done and done[-1].cell.system != cell.system:
@@ -57,7 +60,7 @@ def _computed(folder: Path, cell: Cell) -> Done:
     told = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result}
     with storage.saving(folder):
         file = _file(folder, cell)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        storage.inside(folder, file.parent.relative_to(folder))
         stored = json.dumps({**told, "versions": done.versions}, indent=1, ensure_ascii=False)
         storage.write(file, f"{stored}\n".encode())
     return done
@@ -65,14 +68,18 @@ def _computed(folder: Path, cell: Cell) -> Done:
 
 def _stored(folder: Path, cell: Cell) -> Done | None:
     """Return a cell computed before with these very settings, if there is one."""
+    file = _file(folder, cell)
+    for place in (file.parent.relative_to(folder), cell.keeps or Path()):
+        storage.unlinked(folder, place)
+    storage.plain(file)
     try:
-        found = json.loads(_file(folder, cell).read_bytes())
+        found = storage.read_json(file, MOST)
         if found["settings"] != json.loads(json.dumps(cell.settings)) or not found["result"]:
             return None
         if cell.keeps is not None and not runs.holds_run(folder / cell.keeps):
             return None
         return Done(cell, dict(found["result"]), float(found["seconds"]), False, dict(found["versions"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -83,9 +90,10 @@ def _file(folder: Path, cell: Cell) -> Path:
 def _same_scale(folder: Path, scale: Scale) -> None:
     """Keep quick and full cells apart: their trainings would be mixed up."""
     file = folder / PLAN
+    storage.plain(file)
     if file.exists():
         try:
-            held = json.loads(file.read_bytes())["scale"]
+            held = storage.read_json(file, MOST)["scale"]
         except (OSError, ValueError, KeyError, TypeError):
             raise NestbedError(f"{file} is damaged; restore it from a copy, or choose another --out.") from None
         if held != scale.name:

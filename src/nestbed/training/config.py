@@ -11,6 +11,8 @@ from nestbed.training.settings import Config, check_choices, check_types, option
 
 _BELIEF = 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)'
 _GAIN = 'form of the gain: "general", "constant_noise" or "closed_form" (exact belief)'
+LAYERS = 100
+"""More than this is taken for a slip."""
 _CLIP = "gradients longer than this are shortened to it; 0: never"
 
 
@@ -36,7 +38,10 @@ class PolicyConfig:
         if self.cell not in CELLS:
             raise NestbedError(f"cell is {self.cell!r}; {did_you_mean(self.cell, CELLS)}.")
         for part in ("encoder", "recurrent", "head"):
-            for size in getattr(self, part):
+            sizes = getattr(self, part)
+            if len(sizes) > LAYERS:
+                raise NestbedError(f"the policy's {part} has {len(sizes)} layers, but it may have {LAYERS} at most.")
+            for size in sizes:
                 at_least_one(**{f"a layer of the policy's {part}": size})
         if not abs(self.log_std) <= 10.0:
             raise NestbedError(f"log_std is {self.log_std!r}, but it must be a number from -10 to 10.")
@@ -199,11 +204,18 @@ CELLS = ("gru", "lstm")
 def read(file: Path) -> dict[str, Any]:
     """Return the settings of a TOML file."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise NestbedError(f"cannot read the configuration {file}: {reason}.") from None
-    except tomllib.TOMLDecodeError as error:
+        return parse(file.read_bytes(), file)
+    except OSError as error:
+        raise NestbedError(f"cannot read the configuration {file}: {error.strerror}.") from None
+
+
+def parse(data: bytes, file: Path) -> dict[str, Any]:
+    """Return the settings that a file holds."""
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError:
+        raise NestbedError(f"cannot read the configuration {file}: it is not a text file.") from None
+    except (ValueError, RecursionError) as error:
         raise NestbedError(f"the configuration {file} is not TOML: {error}.") from None
 
 
@@ -228,7 +240,7 @@ def _value(text: str) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
         return found["value"] if len(found) == 1 else text
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {"True": True, "False": False}.get(text, text)
 
 

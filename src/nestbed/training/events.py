@@ -1,23 +1,33 @@
 """TensorBoard events, for those who watch their runs there."""
 
+import secrets
 from pathlib import Path
 from typing import Any
 
+from nestbed import storage
 from nestbed.errors import NestbedError
 from nestbed.runs import Run
 
+FOLDER = "tensorboard"
+
 
 class Events:
-    """Writes the numbers of each iteration as TensorBoard scalars."""
+    """Writes the numbers of each iteration as TensorBoard scalars, into a folder of the run's."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, run: Path):
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
             raise NestbedError(
                 "TensorBoard events need the package tensorboardX; install it with: pip install 'nestbed[tensorboard]'."
             ) from None
-        self.open = lambda: SummaryWriter(str(folder))
+        storage.unlinked(run, FOLDER)
+
+        def opened() -> Any:
+            unforeseen = f".{secrets.token_hex(8)}"  # so there is nothing that could be written through
+            return SummaryWriter(str(storage.inside(run, FOLDER)), filename_suffix=unforeseen)
+
+        self.open = opened
         self.writer: Any = None
 
     def write(self, run: Run) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from nestbed import interrupts
 from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc import faults
@@ -65,6 +66,7 @@ class ScoreClimbing(Trainer):
         clock = [time.perf_counter()]
         reference = state.reference
         for sweep_key in jax.random.split(sweeps_key, self.config.sweeps):
+            interrupts.check()
             sweep = self.sweep(sweep_key, state.policy, reference)
             reference = sweep.reference
         clock.append(time.perf_counter())

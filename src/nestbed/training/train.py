@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 
-from nestbed import checks, noise, runs, storage
+from nestbed import checks, interrupts, noise, runs, storage
 from nestbed.errors import NestbedError, NonFiniteError
 from nestbed.runs import Run
 from nestbed.system import BaseSystem
@@ -48,6 +48,7 @@ def train(
         return _climb(_first(key, system, full), None, progress)
     folder = storage.writable(Path(out))
     with storage.locked(folder):
+        runs.check_files(folder)
         run = _open(key, system, full, folder, resume)
         run = _climb(run, folder, progress)
         with storage.saving(folder):
@@ -56,6 +57,7 @@ def train(
 
 
 def _first(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig) -> Run:
+    interrupts.check()
     state, row = trainer(system, config).begin(jax.random.fold_in(key, 0))
     return runs.fresh(key, system, config, state, row)
 
@@ -82,6 +84,7 @@ def _climb(run: Run, folder: Path | None, progress: Progress | None) -> Run:
     if progress is not None:
         progress(run)
     while not run.finished:
+        interrupts.check()
         try:
             state, row = method.iterate(jax.random.fold_in(run.key, run.iteration + 1), run.state)
         except NonFiniteError as error:

@@ -1,0 +1,84 @@
+"""Ctrl-C that is never lost.
+
+Python drops an exception that is raised where nobody can catch it: in a callback of the garbage collector, of which jax
+has one, or while an object is finalised. So the command line notes that it was asked to stop, and loops ask at each
+turn whether it was.
+"""
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any, NoReturn
+
+STATUS = 130
+"""Exit status after Ctrl-C."""
+
+_asked = False
+
+
+def install() -> None:
+    """Obey Ctrl-C from now on, unless this process was started to ignore it, as in the background."""
+    main = threading.current_thread() is threading.main_thread()
+    if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _ask)
+        sys.unraisablehook = _unraisable
+
+
+def check() -> None:
+    """Stop here if that was asked for."""
+    if _asked:
+        raise KeyboardInterrupt
+
+
+def asked() -> bool:
+    """Return whether Ctrl-C was pressed."""
+    return _asked
+
+
+def ignore() -> None:
+    """Take no more of them: this process is about to end."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def stop() -> NoReturn:
+    """Say so and leave."""
+    ignore()
+    print("nestbed: stopped", file=sys.stderr)
+    leave()
+
+
+def leave() -> NoReturn:
+    """End at once: threads that still compile would crash while the interpreter is taken down around them."""
+    ignore()
+    with contextlib.suppress(OSError):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    os._exit(STATUS)
+
+
+def _ask(number: int, frame: FrameType | None) -> None:
+    global _asked
+    _asked = True
+    if not _dropped(frame):
+        raise KeyboardInterrupt
+
+
+def _dropped(frame: FrameType | None) -> bool:
+    """Return whether an exception raised in this frame would be dropped."""
+    callbacks: set[CodeType | None] = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _unraisable(unraisable: Any) -> None:
+    """Say nothing of a dropped KeyboardInterrupt, which is obeyed at the next turn."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)

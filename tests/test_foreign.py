@@ -1,0 +1,454 @@
+"""Run folders from elsewhere: whatever is in them, they get one sentence and reach nothing outside."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import sys
+import tracemalloc
+import warnings
+import zipfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import mutations
+import nestbed as nb
+from nestbed import cli, figures, runs, storage, terminal, text
+from nestbed.evaluation import comparison, reading
+from nestbed.reproduction import cells, report
+from nestbed.reproduction.reproduce import reproduce
+from toys import TRAINING
+
+LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"
+SMALL = dataclasses.replace(TRAINING, iterations=2)
+SYSTEM = nb.systems.load(LEAK)
+NAMES = (*mutations.FILES, "checkpoint_damaged.npz")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    place = tmp_path_factory.mktemp("run") / "leak"
+    nb.train(jax.random.key(0), SYSTEM, SMALL, out=place)
+    return place
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    return Path(shutil.copytree(trained, tmp_path / "inside" / "run"))
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """What must stay as it is."""
+    place = tmp_path / "outside"
+    (place / "more").mkdir(parents=True)
+    for name in ("file", "more/file"):
+        (place / name).write_text("precious")
+    return place
+
+
+def seen(place):
+    """Return all that can be said of what is in a folder."""
+    found = {}
+    for at in sorted([place, *place.rglob("*")]):
+        held = at.lstat()
+        content = at.read_bytes() if stat.S_ISREG(held.st_mode) else b""
+        found[at] = (held.st_mode, held.st_mtime_ns, held.st_size, content)
+    return found
+
+
+def resume(folder):
+    return nb.train(jax.random.key(0), SYSTEM, SMALL, out=folder, resume=True)
+
+
+def show(folder):
+    cli.show(folder)
+
+
+READERS = {
+    "load_run": lambda folder: nb.load_run(folder, SYSTEM),
+    "load_policy": lambda folder: [nb.load_policy(folder / name, SYSTEM) for name in runs.POLICIES],
+    "log": lambda folder: terminal.runs([runs.load_log(folder)]),
+    "show": show,
+    "evaluate": lambda folder: reading.policy(str(folder), LEAK, None),
+    "evaluate a file": lambda folder: reading.policy(str(folder / "policy_last.npz"), LEAK, None),
+    "compare": lambda folder: reading.runs([folder], SYSTEM),
+    "places": lambda folder: cli._settings(next(iter(cli._places(folder, None, None, True).values())), True, None, {}),
+    "resume": resume,
+}
+
+
+# Links.
+
+
+def put(file, kind, target):
+    file.unlink(missing_ok=True)
+    file.symlink_to(target) if kind == "link" else os.mkfifo(file)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_file_of_a_run_may_be_a_link_or_a_pipe(folder, outside, name, kind):
+    put(folder / name, kind, outside / "file")
+    before = seen(outside)
+    with pytest.raises(nb.NestbedError, match=rf"{name} is a {kind}, but only plain files"):
+        resume(folder)
+    if name != ".lock":  # nobody else looks at it
+        with pytest.raises(nb.NestbedError, match=rf"{name} is a {kind}, but only plain files"):
+            show(folder)
+    assert seen(outside) == before
+
+
+def test_the_folder_itself_may_be_a_link(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert resume(tmp_path / "link").iteration == 2
+
+
+def test_a_new_run_does_not_write_through_links(tmp_path, outside):
+    for name in ("config.toml", "curve.png"):
+        place = tmp_path / f"with {name}"
+        place.mkdir()
+        (place / name).symlink_to(outside / "none")
+        before = seen(outside)
+        with pytest.raises(nb.NestbedError, match=f"{name} is a link"):
+            nb.train(jax.random.key(0), SYSTEM, SMALL, out=place)
+        assert seen(outside) == before
+
+
+def test_links_put_there_while_training_are_not_written_through(folder, outside):
+    """Between looking and opening: the system itself refuses."""
+    run = nb.load_run(folder, SYSTEM)
+    put(folder / "metrics.jsonl", "link", outside / "file")
+    before = seen(outside)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "plain", lambda file: None)
+        with pytest.raises(nb.NestbedError, match="could not save"):
+            runs.record(run, folder)
+        with pytest.raises(OSError, match="symbolic links"):
+            storage.read_bytes(folder / "metrics.jsonl", 100)
+    assert seen(outside) == before
+
+
+def test_folders_within_a_run_may_not_be_links(folder, outside):
+    (folder / "tensorboard").symlink_to(outside)
+    with pytest.raises(nb.NestbedError, match="tensorboard is a link, where a folder is expected"):
+        cli.train(LEAK, out=folder, resume=True, quiet=True, tensorboard=True)
+    several = folder.parent / "several"
+    several.mkdir()
+    (several / "seed_0").symlink_to(folder)
+    for read in (show, READERS["compare"], READERS["places"]):
+        with pytest.raises(nb.NestbedError, match="seed_0 is a link, where a folder is expected"):
+            read(several)
+
+
+def cell(name, keeps=None):
+    return cells.Cell(name, "score", "cart_pole", "random", 1.0, {}, lambda folder: {"value": 1}, keeps=keeps)
+
+
+@pytest.mark.parametrize("name", ["cells", "trainings", "cells/a.json", "plan.json", ".lock"])
+def test_a_reproduction_does_not_reach_out_of_its_folder(tmp_path, outside, name):
+    place = tmp_path / "reproduction"
+    (place / name).parent.mkdir(parents=True)
+    (place / name).symlink_to(outside / "file" if "." in name else outside)
+    before = seen(outside)
+    with pytest.raises(nb.NestbedError, match=f"{name} is a link"):
+        reproduce([cell("a", Path("trainings/a"))], place, cells.QUICK)
+    assert seen(outside) == before
+
+
+def test_reports_tables_and_figures_do_not_write_through_links(tmp_path, outside):
+    place = tmp_path / "results"
+    place.mkdir()
+    for name in ("figures", "comparison.csv"):
+        (place / name).symlink_to(outside / "file" if "." in name else outside)
+    before = seen(outside)
+    with pytest.raises(nb.NestbedError, match="figures is a link"):
+        report.write([], cells.QUICK, place)
+    with pytest.raises(nb.NestbedError, match=r"comparison.csv is a link"):
+        cli.compare(LEAK, baselines=["random"], out=place)
+    scores = comparison.Comparison([comparison.Score("a", 1.0, 0.1, 0.1, np.zeros((2, 2)))])
+    with pytest.raises(nb.NestbedError, match=r"comparison.csv is a link"):
+        comparison.save_table(scores, place / "comparison.csv")
+    assert seen(outside) == before
+
+
+# What is written.
+
+
+def test_what_is_written_beside_a_file_has_a_name_of_its_own_each_time(tmp_path, monkeypatch):
+    names = []
+    replaced = os.replace
+
+    def spy(source, target):
+        names.append(Path(source).name)
+        replaced(source, target)
+
+    monkeypatch.setattr(os, "replace", spy)
+    old = os.umask(0o027)
+    try:
+        for _ in range(2):
+            storage.write(tmp_path / "file", b"new")
+    finally:
+        os.umask(old)
+    assert len({*names}) == 2
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_killed_process_left_is_removed(folder):
+    left, other = folder / f".run.json.{'0f' * 8}.part", folder / ".my.part"
+    for file in (left, other):
+        file.write_text("x")
+    resume(folder)
+    assert other.exists()
+    assert not left.exists()
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        storage.write(tmp_path / "file", b"new")
+    assert not list(tmp_path.iterdir())
+
+
+# What is read.
+
+
+def repack(file, name, change, method=zipfile.ZIP_DEFLATED):
+    """Write an archive anew with one member changed, or added."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(made, "w") as new:
+        held = {entry: old.read(entry) for entry in old.namelist()}
+        held[name] = change(held.get(name, b""))
+        for entry, data in held.items():
+            new.writestr(entry, data, method if entry == name else zipfile.ZIP_STORED)
+    file.write_bytes(made.getvalue())
+
+
+def memory(call):
+    """Return the most memory that Python held during a call."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_nobody_asked_for_is_not_unpacked(folder):
+    file = folder / "policy_last.npz"
+    repack(file, "unused.npy", lambda data: bytes(2**26))
+    assert memory(lambda: nb.load_policy(file, SYSTEM)) < 2**25
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("name", ["about", "log_std"])
+def test_no_more_is_unpacked_than_an_array_can_hold(folder, name, method):
+    file = folder / "policy_last.npz"
+    repack(file, f"{name}.npy", lambda data: data + bytes(2**26), method)
+
+    def load():
+        with pytest.raises(nb.NestbedError, match="is not a policy that nestbed can read: it is damaged"):
+            nb.load_policy(file, SYSTEM)
+
+    assert memory(load) < 2**25
+
+
+def test_lies_about_sizes_are_damage(folder):
+    file = folder / "policy_last.npz"
+    whole = file.read_bytes()
+    repack(file, "log_std.npy", lambda data: data.replace(b"(1,)", b"(9999999999,)").replace(b" " * 9 + b"\n", b"\n"))
+    with pytest.raises(nb.NestbedError, match="does not take"):
+        nb.load_policy(file, SYSTEM)
+    contents = whole.rindex(b"PK\5\6") + 12
+    file.write_bytes(whole[:contents] + (2**31).to_bytes(4, "little") + whole[contents + 4 :])
+    with pytest.raises(nb.NestbedError, match="can read: it is damaged"):
+        nb.load_policy(file, SYSTEM)
+
+
+@pytest.mark.parametrize("name", mutations.TEXTS)
+def test_a_file_of_text_is_not_read_beyond_its_limit(folder, name):
+    with (folder / name).open("r+b") as stream:
+        stream.truncate(2**34)  # takes no room on the disk
+    with pytest.raises(nb.NestbedError, match=rf"{name} holds more than the [\d,]+ bytes"):
+        runs.load_log(folder)
+
+
+def test_a_system_in_a_run_is_named_by_an_identifier(folder):
+    file = folder / "run.json"
+    about = json.loads(file.read_text())
+    about["system"]["name"] = "Linear Leak"
+    file.write_text(json.dumps(about))
+    with pytest.raises(nb.NestbedError, match=r"run.json is damaged"):
+        runs.load_log(folder)
+
+
+# What is shown.
+
+EVIL = "a\x1b[31m\x9b2J\x07\u202e\u2066[bold]b[/] :smile: $\\frac$"
+SHOWN = "a\\x1b[31m\\x9b2J\\x07\\u202e\\u2066[bold]b[/] :smile: $\\frac$"
+
+
+def test_control_characters_are_written_out():
+    assert text.visible(EVIL + "\n") == SHOWN + "\n"
+    assert text.sentence("a\nb" + "c" * 10_000).startswith("a\\nbcc")
+    assert len(text.sentence("c" * 10_000)) < 3000
+    assert text.visible("\ud800 η ± IO-SMC²") == "\\ud800 η ± IO-SMC²"
+
+
+def harmless(told):
+    assert not {"\x1b", "\x9b", "\x07", "\u202e", "\u2066"} & {*told}
+    assert "a\\x1b[31m" in told
+
+
+def test_tables_and_bars_show_names_as_they_are(trained, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    log = runs.load_log(trained)
+    log.about["system"]["name"] = EVIL
+    terminal.runs([log])
+    score = comparison.Score(EVIL, 1.0, 0.1, 0.1, np.zeros((2, 2)))
+    scores = comparison.Comparison([score, score._replace(policy="other")])
+    terminal.scores(scores, EVIL, "caption")
+    terminal.evaluation([("EIG", comparison.Spread(1.0, 0.1, 0.1), "estimate")], EVIL, "caption")
+    out = capsys.readouterr().out
+    harmless(out)
+    assert out.count(":smile:") >= 4
+    assert out.count("[bold]b[/]") >= 4
+    run = nb.load_run(trained, SYSTEM)
+    with terminal.Training([EVIL], 2, quiet=False) as watch:
+        watch.of(EVIL)(run)
+    harmless(capsys.readouterr().err)
+    with terminal.Comparing([EVIL], 2) as advance:
+        advance(EVIL, 1)
+        column = advance.bar.columns[0]
+        harmless(column.render(advance.bar.tasks[0]).plain)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Return what runs a command of the command line here, and what it says."""
+    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nestbed", *map(str, arguments)])
+        with warnings.catch_warnings(), contextlib.suppress(SystemExit):
+            warnings.simplefilter("default")
+            cli.main()
+        return "".join(capsys.readouterr())
+
+    yield call
+    signal.signal(signal.SIGINT, handler)
+    sys.unraisablehook = hook
+
+
+def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, command, monkeypatch):
+    name = EVIL.replace("/", "")
+    harmless(command("show", tmp_path / name))
+    harmless(command("show", f"--{EVIL}"))
+    place = folder.rename(tmp_path / name)
+    told = command("show", place)
+    harmless(told)
+    assert "Drawn in" in told
+    (place / "checkpoint.npz").write_bytes(b"")
+
+    def enough(*arguments, **settings):
+        raise nb.NestbedError("this is far enough.")
+
+    monkeypatch.setattr(comparison, "compare", enough)
+    told = command("evaluate", place, "--system", LEAK)
+    harmless(told)
+    assert "is damaged, so the checkpoint before it is used" in told
+    about = json.loads((place / "run.json").read_text())
+    about["system"]["settings"][EVIL] = EVIL
+    (place / "run.json").write_text(json.dumps(about))
+    told = command("evaluate", place, "--system", LEAK)
+    harmless(told)
+    assert f"with {SHOWN} = {SHOWN}, but the system has None" in told
+
+
+def test_names_in_pictures_are_not_formulas(trained, tmp_path):
+    log = runs.load_log(trained)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures.learning_curve([log], tmp_path / "curve.png", EVIL)
+        scores = comparison.Comparison([comparison.Score(EVIL, 1.0, 0.1, 0.1, np.zeros((2, 2)))])
+        figures.information_gain(scores, SYSTEM, tmp_path / "gain.png", EVIL)
+    assert (tmp_path / "gain.png").read_bytes()[1:4] == b"PNG"
+
+
+# Folders spoiled at random.
+
+
+@contextlib.contextmanager
+def impatient(seconds):
+    """Fail if something takes too long."""
+
+    def late(number, frame):
+        pytest.fail("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def attempt(read, folder):
+    """Return whether it could be read; only one kind of error may come out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            read(folder)
+        except nb.NestbedError:
+            return False
+    return True
+
+
+def fuzz(count, trained, tmp_path, outside):
+    draw = random.Random(1)
+    before, tally = seen(outside), dict.fromkeys(READERS, 0)
+    for number in range(count):
+        folder = tmp_path / "inside" / "run"
+        shutil.copytree(trained, folder)
+        done = mutations.spoil(folder, outside, draw)
+        for name, read in READERS.items():
+            with impatient(60):
+                try:
+                    tally[name] += attempt(read, folder)
+                except BaseException as error:
+                    raise AssertionError(f"folder {number}, {name}: {done}") from error
+        assert seen(outside) == before, done
+        mutations.clear(folder)
+    return tally
+
+
+def test_spoiled_folders_get_a_sentence(trained, tmp_path, outside, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", lambda figure, stream, **options: stream.write(b"drawn"))
+    tally = fuzz(60, trained, tmp_path, outside)
+    assert all(0 < readable < 60 for readable in tally.values())
+
+
+@pytest.mark.slow
+def test_a_thousand_spoiled_folders_get_a_sentence(trained, tmp_path, outside):
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = int(os.environ.get("NESTBED_FOLDERS", "1000"))
+    tally = fuzz(count, trained, tmp_path, outside)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+    print(f"{count} folders; read nevertheless: {tally}; memory grew by {grown // 1024} MiB", file=sys.stderr)
+    assert grown < 2**21  # KiB
