@@ -18,6 +18,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed import published, storage, systems
+from nestbed import published, sources, storage, systems
 from nestbed.errors import NestbedError
-from nestbed.fingerprint import describe, same_system
+from nestbed.fingerprint import check, describe, same, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
 from nestbed.training.config import IDADConfig, TrainConfig, named, read
@@ -73,7 +74,7 @@ class Log:
     def published(self) -> np.ndarray | None:
         """Return the paper's learning curve, if it was made with this run's system and settings."""
         name, belief = self.about["system"]["name"], self.config.belief
-        if name not in systems.CATALOGUE or self.about["system"] != describe(systems.load(name)):
+        if name not in systems.CATALOGUE or not same(self.about["system"], systems.load(name)):
             return None
         own = TrainConfig(belief=belief, iterations=self.config.iterations).resolve(systems.load(name))
         return published.training_curve(name, belief) if own == self.config else None
@@ -130,6 +131,7 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
         "system": describe(system),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "versions": versions(),
+        "sources": sources.training(type(system)),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",
@@ -256,6 +258,12 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
             "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
             "another folder."
         )
+    if _outdated(about, system):
+        warnings.warn(
+            f"the run in {folder} was begun with other sources of nestbed, so what is resumed here is no longer the "
+            "result of a run never stopped; for that, train in another folder.",
+            stacklevel=4,
+        )
     never = not any((folder / name).exists() for name in (CHECKPOINT, BEFORE, *POLICIES))
     if never and len(_read_metrics(folder)) == 1:
         return None
@@ -265,6 +273,22 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
         os.replace(damaged, folder / "checkpoint_damaged.npz")
     rewind(run, folder)
     return run
+
+
+def discard_outdated(folder: Path, system: BaseSystem) -> None:
+    """Remove a run that was begun with other sources: what training would give now is not known from it."""
+    if not holds_run(folder) or not _outdated(_read_about(folder), system):
+        return
+    with storage.locked(folder), storage.saving(folder):
+        aside = folder.with_name(f".{folder.name}.outdated")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(folder, aside)  # at once: half a folder would be taken for a run
+        shutil.rmtree(aside)
+
+
+def _outdated(about: dict[str, Any], system: BaseSystem) -> bool:
+    """Return whether a run was begun with other sources than these."""
+    return bool(about.get("sources") != sources.training(type(system)))
 
 
 def _whole(file: Path) -> bool:
@@ -329,7 +353,7 @@ def _read_checkpoint(folder: Path, template: Progressed, mark: str) -> Progresse
 def _read_about(folder: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        about["system"]["settings"].items(), str.upper(about["system"]["name"])
+        check(about["system"])
         _, _ = (int(word) for word in about["key"])
     except OSError:
         inside = ", ".join(place.name for place in _seeds(folder))
