@@ -136,6 +136,59 @@ def test_another_run_is_not_resumed(folder, change, told):
     assert before == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+def ended(*gains, error=0.05, config=SMALL):
+    """Return how a training with these gains went."""
+    rows = [{"iteration": i, "eig": eig, "eig_error": error} for i, eig in enumerate(gains)]
+    full = dataclasses.replace(config, trajectories=64).resolve(LinearLeak())
+    return runs.Log(full, rows, {"system": {"name": "LinearLeak"}, "key": [0, 7]})
+
+
+def test_a_training_that_got_worse_says_so():
+    worse = ended(4.71, 4.9, 1.87).verdict
+    assert worse.startswith(
+        "the training made the policy worse: 1.87 ± 0.05 nats after iteration 2, but 4.71 ± 0.05 nats"
+    )
+    assert "the best was 4.90 ± 0.05 nats after iteration 1, which is kept as policy_best.npz (run.best)" in worse
+    assert "a smaller learning_rate (now 0.001) or a slew_penalty above 0, so that the mean policy does the" in worse
+    assert "compare it with baselines" in worse
+    fallen = ended(1.0, 4.9, 3.5).verdict
+    assert fallen.startswith("the last policy is not the best: 3.50 ± 0.05 nats after iteration 2, from 1.00 ± 0.05")
+    assert "above 0.3" in ended(4.7, 1.8, config=dataclasses.replace(SMALL, slew_penalty=0.3)).verdict
+    assert "more contrastive draws (now 1023)" in ended(4.7, 1.8, config=nb.IDADConfig()).verdict
+
+
+def test_a_training_that_got_no_worse_than_its_errors_is_not_blamed():
+    assert ended(1.0, 2.0, 3.0).verdict is None
+    assert ended(3.0, 2.95, 2.9).verdict is None
+    assert ended(4.71).verdict is None
+    assert ended(4.71, 1.87, error=None).verdict is None
+
+
+def test_the_best_of_many_is_expected_to_be_above_the_last():
+    """Trainings that stay where they are: at most 5 % are blamed (2000 of them, 4.5 binomial errors: 7.2 %)."""
+    draw = np.random.default_rng(0)
+    found = [ended(*draw.normal(3.0, 0.05, 26)).verdict for _ in range(2000)]
+    assert np.mean([told is not None for told in found]) < 0.072
+
+
+def test_train_and_show_tell_the_verdict(folder, capsys):
+    from nestbed import cli
+
+    rows = [{"iteration": i, "eig": eig, "eig_error": 0.05} for i, eig in enumerate((4.71, 2.0, 1.87))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "made the policy worse" in nb.load_run(folder, LinearLeak()).verdict
+    toy = f"{HERE / 'toys.py'}:LinearLeak"
+    for tell in (lambda: cli.show(folder), lambda: cli.train(toy, out=folder, resume=True, quiet=True)):
+        tell()
+        told = capsys.readouterr().out
+        assert "Beware: the training made the policy worse: 1.87 ± 0.05 nats after iteration 2" in told
+    shutil.copytree(folder, folder / "seed_7")
+    (folder / "run.json").unlink()
+    shutil.copytree(folder / "seed_7", folder / "seed_8")
+    cli.show(folder)
+    assert capsys.readouterr().out.count("Beware: seed 0: the training made the policy worse") == 2
+
+
 def test_a_falling_schedule_cannot_be_made_longer(folder):
     file = folder / "config.toml"
     file.write_text(file.read_text().replace('schedule = "constant"', 'schedule = "cosine"'))
@@ -657,6 +710,27 @@ def test_a_file_that_does_not_run_is_explained(tmp_path):
     result = nestbed("train", f"{file}:Tank")
     assert result.returncode == 2
     assert "does not run: ZeroDivisionError: division by zero (line 2 of broken.py)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("dist.Normal(1.0, 0.3)", "dist.Normal(1.0, -0.3, validate_args=True)", "does not run: ValueError"),
+        ("return theta.pump", "return jnp.sin('a') + theta.pump", "cannot be made: TypeError"),
+        ("return theta.pump", "return missing + theta.pump", "cannot be made: NameError"),
+        ("step, diffusion", "step diffusion", "does not run: SyntaxError"),
+    ],
+)
+def test_errors_of_a_file_point_to_its_own_line(tmp_path, before, after, told):
+    """Also where a library raised them."""
+    file = tmp_path / "system.py"
+    text = (HERE / "tank.py").read_text().replace("import numpyro", "import jax.numpy as jnp\nimport numpyro", 1)
+    line = text[: text.index(before)].count("\n") + 1
+    file.write_text(text.replace(before, after))
+    with pytest.raises(
+        nb.NestbedError, match=rf"{told}: [^\n]* \((line {line} of system.py|system.py, line {line})\)\.$"
+    ):
+        nb.systems.load(f"{file}:Tank")
 
 
 def test_config_prints_what_train_reads(tmp_path):

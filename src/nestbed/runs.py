@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shutil
@@ -30,6 +31,7 @@ import numpy as np
 
 from nestbed import published, sources, storage, systems
 from nestbed.errors import NestbedError
+from nestbed.evaluation.intervals import chance_above
 from nestbed.fingerprint import check, describe, same, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
@@ -70,6 +72,25 @@ class Log:
     def title(self) -> str:
         """What was trained, in a line or two."""
         return f"{self.about['system']['name']}: {self.config.headline}"
+
+    @property
+    def verdict(self) -> str | None:
+        """What to know of a training that made its policy worse; None if no error says so."""
+        last, best, start = self.metrics[-1], max(self.metrics, key=lambda row: row["eig"]), self.metrics[0]
+        if self._below(last, start, 1):
+            told = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
+        elif self._below(last, best, len(self.metrics)):
+            told = f"the last policy is not the best: {_gained(last)}, from {_gained(start)}"
+        else:
+            return None
+        kept = f"the best was {_gained(best)}, which is kept as {POLICIES[1]} (run.best)"
+        return f"{told}; {kept}; try {self.config.remedies}, and compare it with baselines."
+
+    def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
+        """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""
+        size = self.config.trajectories
+        errors = [(math.nan if r["eig_error"] is None else r["eig_error"], size) for r in (other, row)]
+        return chance_above(other["eig"] - row["eig"], *errors) > 1.0 - 0.025 / among
 
     def published(self) -> np.ndarray | None:
         """Return the paper's learning curve, if it was made with this run's system and settings."""
@@ -112,6 +133,12 @@ class Run(Log):
             _write_checkpoint(self, place)
             figure(self, place)
         return place
+
+
+def _gained(row: Metrics) -> str:
+    """Return what the policy of one iteration gained."""
+    when = f"after iteration {row['iteration']}" if row["iteration"] else "untrained"
+    return f"{row['eig']:.2f} ± {row['eig_error']:.2f} nats {when}"
 
 
 def fresh(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig, state: Progressed, row: Metrics) -> Run:
