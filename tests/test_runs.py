@@ -341,6 +341,15 @@ def test_damaged_points_are_damage(folder, damage):
             load()
 
 
+def test_points_of_another_system_are_not_those_of_the_paper():
+    system = nb.systems.load("linear_pendulum")
+    stored = fingerprint.describe(system)
+    assert fingerprint.same(stored, system)
+    assert not fingerprint.same(stored, nb.systems.load("nonlinear_pendulum"))
+    stored["equations"]["points"] = [row[1:] for row in stored["equations"]["points"]]
+    assert not fingerprint.same(stored, system)
+
+
 def test_a_policy_file_with_damaged_points_is_explained(folder):
     file = folder / "policy_last.npz"
     arrays = storage.read(file)

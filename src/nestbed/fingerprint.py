@@ -56,7 +56,10 @@ def same(stored: dict[str, Any], system: BaseSystem) -> bool:
     """Return whether a described system is this one: name, settings and equations."""
     if (stored["name"], stored["settings"]) != (_name(system), settings(system)):
         return False
-    return changed_equation(stored, system) is None
+    try:
+        return changed_equation(stored, system) is None
+    except ValueError:  # points of another system
+        return False
 
 
 def changed_equation(stored: dict[str, Any], system: BaseSystem) -> str | None:

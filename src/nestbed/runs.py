@@ -89,7 +89,7 @@ class Log:
     def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
         """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""
         size = self.config.trajectories
-        errors = [(math.nan if r["eig_error"] is None else r["eig_error"], size) for r in (other, row)]
+        errors = [(math.nan if r.get("eig_error") is None else r["eig_error"], size) for r in (other, row)]
         return chance_above(other["eig"] - row["eig"], *errors) > 1.0 - 0.025 / among
 
     def published(self) -> np.ndarray | None:
