@@ -93,6 +93,11 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
         (lambda run: cli.evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
         (lambda run: cli.evaluate(str(run.parent), system=LEAK), "there is no run in"),
         (lambda run: cli.evaluate("chrip", system=LEAK), "there is no chrip: give .* a baseline with --system: random"),
+        (lambda run: cli.compare(LEAK, [run / "config.toml"]), "config.toml is not a policy that nestbed can read"),
+        (
+            lambda run: cli.compare(LEAK, [run / "none.npz"]),
+            "cannot read the policy .*: there is no such file",
+        ),
         (lambda run: cli.evaluate("chirp", system=LEAK, horizon=0), "horizon is 0"),
         (lambda run: cli.evaluate("chirp", system=LEAK, contrastive=-1), "contrastive is -1"),
         (lambda run: cli.compare(LEAK, horizon=0), "horizon is 0"),
@@ -108,9 +113,42 @@ def test_mistakes_get_a_sentence(run, make, told):
 def test_a_run_named_like_a_baseline_is_not_mistaken_for_it(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "random")
     system = nb.systems.load(LEAK)
-    assert list(reading.runs([tmp_path / "random"], system)) == [str(tmp_path / "random")]
+    assert list(reading.trained([tmp_path / "random"], system)) == [str(tmp_path / "random")]
     monkeypatch.chdir(tmp_path)
-    assert list(reading.runs([Path("random")], system)) == ["./random"]
+    assert list(reading.trained([Path("random")], system)) == ["./random"]
+    monkeypatch.chdir(tmp_path / "random")
+    assert list(reading.trained([Path("policy_best.npz")], system)) == ["random/policy_best.npz"]
+
+
+def test_policy_files_are_compared_beside_runs(run, tmp_path, capsys):
+    """Each under a name of its own, over the experiments of their training."""
+    for k in (0, 1):
+        shutil.copytree(run, tmp_path / "both" / f"seed_{k}")
+    files = [run / "policy_best.npz", run / "policy_last.npz", tmp_path / "both" / "seed_1" / "policy_best.npz"]
+    cli.compare(LEAK, [run, *files, tmp_path / "both"], baselines=["random"], out=tmp_path / "out", **SIZES)
+    told = words(capsys)
+    assert "T = 3" in told  # that of the training; the system's is 4
+    names = ["leak", "leak/policy_best.npz", "leak/policy_last.npz", "both/seed_1/policy_best.npz"]
+    names += ["both/seed_0", "both/seed_1", "random"]
+    with (tmp_path / "out" / "comparison.csv").open() as stream:
+        assert [row["policy"] for row in csv.DictReader(stream)] == names
+    assert "leak/policy_best.npz" in told
+
+
+def test_policies_of_one_name_are_told_apart(run, tmp_path):
+    system = nb.systems.load(LEAK)
+    other = Path(shutil.copytree(run, tmp_path / "leak"))
+    files = [place / "policy_best.npz" for place in (run, other)]
+    assert list(reading.trained([*files, files[0]], system)) == [str(file) for file in files]
+    best, last = (reading.trained([run / f"policy_{name}.npz"], system) for name in ("best", "last"))
+    assert [*best, *last] == ["leak/policy_best.npz", "leak/policy_last.npz"]
+
+
+def test_a_policy_file_on_its_own_has_no_horizon_of_a_training(run, tmp_path):
+    file = Path(shutil.copy(run / "policy_best.npz", tmp_path / "mine.npz"))
+    (found,) = reading.trained([file], nb.systems.load(LEAK)).values()
+    assert found.horizon is None
+    assert reading.policy(str(run / "policy_best.npz"), LEAK, None).horizon == 3
 
 
 def test_several_seeds_are_for_compare(run, tmp_path):

@@ -5,15 +5,17 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed import published, terminal
+from nestbed import published, sources, terminal
 from nestbed.reproduction import cells, report, tables
 from nestbed.reproduction.reproduce import Done, reproduce
+from toys import TRAINING
 
 SYSTEMS = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
 
@@ -95,7 +97,6 @@ def test_cells_hang_on_all_that_decides_their_numbers(full_plan):
     assert cells.config("linear_pendulum", "io_smc2_exact", cells.FULL).belief == "exact"
     assert cells.config("linear_pendulum", "io_smc2", cells.FULL).belief == "ibis"
     assert by["cart_pole/io_smc2/particles_64"].settings["seed"] == 0
-    assert by["cart_pole/myopic/score"].settings["nestbed"] == nb.__version__
     cart = nb.systems.load("cart_pole")
     slews = [
         cells._policy(None, "cart_pole", cart, name, None, cells.FULL).potential.slew_penalty
@@ -107,6 +108,86 @@ def test_cells_hang_on_all_that_decides_their_numbers(full_plan):
         patch.setattr(cells.systems, "load", lambda name: heavier)
         (changed,) = [c for c in cells.plan(("cart_pole",), cells.FULL, 1) if c.name == "cart_pole/random/score"]
     assert changed.settings["system"] != by[changed.name].settings["system"]
+
+
+def change(home, module, before, after):
+    file = home / module
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+
+
+def changed_cells(home, patch):
+    """Return the names of the cells that would be computed again if these were the sources, by kind."""
+    now = {cell.name: cell.settings for cell in cells.plan(SYSTEMS, cells.FULL, 1)}
+    patch.setattr(sources, "HOME", home)
+    plan = cells.plan(SYSTEMS, cells.FULL, 1)
+    return {cell.name for cell in plan if cell.settings != now[cell.name]}, {cell.name for cell in plan}
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Path(shutil.copytree(sources.HOME, tmp_path / "nestbed", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.mark.parametrize(
+    ("module", "before", "after"),
+    [
+        ("belief/base.py", "        return ", "        return 2.0 * "),
+        ("smc/sweep.py", "jnp.zeros", "jnp.ones"),
+        ("evaluation/comparison.py", "float(values.mean())", "float(values.max())"),
+        ("belief/__init__.py", "particles", "particles "),
+        ("reproduction/cells.py", "SEED = 2024", "SEED = 2024 + 0"),
+    ],
+)
+def test_cells_of_changed_sources_are_computed_again(home, monkeypatch, module, before, after):
+    """A changed gain, filter or score leaves no old number standing; a blank more changes nothing."""
+    change(home, module, before, after)
+    again, every = changed_cells(home, monkeypatch)
+    scores = {name for name in every if name.endswith("/score")}
+    assert not again if after.strip() == before else scores <= again
+
+
+def test_only_cells_that_hang_on_a_source_are_computed_again(home, monkeypatch):
+    change(home, "policies/prbs.py", "return ", "return 1 * ")
+    again, every = changed_cells(home, monkeypatch)
+    assert again == {name for name in every if "idad" not in name and "io_smc2" not in name}
+
+
+def test_a_system_has_sources_of_its_own(home, monkeypatch):
+    change(home, "systems/cart_pole.py", "return ", "return 1 * ")
+    again, every = changed_cells(home, monkeypatch)
+    assert again == {name for name in every if name.startswith("cart_pole/")}
+
+
+def test_comments_docstrings_and_faces_change_no_cell(home, monkeypatch):
+    for module in ("belief/ibis.py", "training/score_climbing.py", "policies/prbs.py"):
+        change(home, module, '"""\n', ' Anew."""\n\n# a comment\n')
+    change(home, "reproduction/report.py", "return ", "return 1 * ")
+    for module in ("cli.py", "terminal.py", "figures.py", "runs.py", "reproduction/pictures.py"):
+        (home / module).write_text("")
+    assert changed_cells(home, monkeypatch)[0] == set()
+
+
+def test_a_training_of_other_sources_is_thrown_away(tmp_path):
+    """And only that one; a training of these sources goes on."""
+    scale = dataclasses.replace(cells.QUICK, training=dataclasses.replace(TRAINING, iterations=1))
+    system = nb.systems.load("linear_pendulum")
+    asked = (tmp_path, "linear_pendulum", system, "io_smc2_exact", 0, scale)
+    cells._trained(*asked)
+    place = tmp_path / cells.training_folder(*asked[1:2], "io_smc2_exact", 0)
+    for outside in (place / "mark", place.with_name("seed_1") / "mark"):
+        outside.parent.mkdir(exist_ok=True)
+        outside.write_text("")
+    cells._trained(*asked)
+    assert (place / "mark").exists()
+    about = json.loads((place / "run.json").read_text())
+    for stale in ({**about, "sources": "0123456789abcdef"}, {k: v for k, v in about.items() if k != "sources"}):
+        (place / "mark").write_text("")
+        (place / "run.json").write_text(json.dumps(stale))
+        cells._trained(*asked)
+        assert not (place / "mark").exists()
+        assert json.loads((place / "run.json").read_text()) == about
+    assert sorted(found.name for found in place.parent.iterdir()) == ["seed_0", "seed_1"]
 
 
 def test_a_folder_is_of_one_scale(tmp_path):

@@ -4,6 +4,7 @@ import io
 import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -17,7 +18,7 @@ from nestbed.text import sentence, visible
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
     from nestbed.evaluation.reading import Settings
-    from nestbed.runs import Run
+    from nestbed.runs import Log, Run
     from nestbed.system import BaseSystem
     from nestbed.training.config import IDADConfig, TrainConfig
     from nestbed.training.train import Progress
@@ -153,7 +154,8 @@ def train(
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in found)
     _say(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {folder / 'curve.png'}")
     if settings.budget:
-        print(f"Spent: {settings.budget}")
+        _say(f"Spent: {settings.budget}")
+    _print_verdicts(found)
     _say(f"Next: {shlex.join(['nestbed', 'compare', system, str(folder)])}")
 
 
@@ -177,6 +179,7 @@ def show(*folders: Path) -> None:
         terminal.runs(logs)
         with storage.saving(folder):
             figures.learning_curve(logs, folder / "curve.png", logs[0].title)
+        _print_verdicts(logs)
         _say(f"Drawn in {folder / 'curve.png'}")
 
 
@@ -235,14 +238,14 @@ def evaluate(
     from nestbed.evaluation import reading
 
     found = reading.policy(policy, system, horizon)
-    steps = found.horizon if horizon is None else horizon
+    steps = next(steps for steps in (horizon, found.horizon, found.system.horizon) if steps is not None)
     settings = reading.Settings(seeds, trajectories, particles, moves, belief, steps, contrastive, seed).checked()
     scores = _score(found.system, {found.name: found.policy}, settings, found.title, out, "evaluation")
     rows = reading.evaluated(scores[0], settings)
     caption = f"{settings.told}\nin expectation sPCE ≤ EIG ≤ sNMC" if settings.contrastive else settings.told
     terminal.evaluation(rows, f"{found.name} on {found.title}", caption)
     if found.budget:
-        print(f"Spent: {found.budget}")
+        _say(f"Spent: {found.budget}")
 
 
 @app.command
@@ -269,12 +272,15 @@ def compare(
 
     nestbed compare nonlinear_pendulum runs/nonlinear_pendulum --contrastive 1000000
 
+    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum runs/nonlinear_pendulum/policy_best.npz
+
     Parameters
     ----------
     system
         A built-in system (`nestbed systems` lists them), or path/to/file.py:ClassName.
     runs
-        Folders of trained policies; their mean policies after the last iteration are scored.
+        Folders of runs, whose mean policies after the last iteration are scored, and policy files (.npz), such as
+        runs/nonlinear_pendulum/policy_best.npz, whose mean policies are.
     baselines
         Policies to score beside them: random, prbs (limits by coin toss, all channels together), prbs_independent (a
         coin for each), maximum_length, chirp, multisine, myopic (as the paper has it) or greedy.
@@ -303,22 +309,24 @@ def compare(
     from nestbed.systems import load
 
     model = load(system)
-    trained = reading.runs(runs or [], model)
-    lengths = {run.config.horizon for run in trained.values()}
+    trained = reading.trained(runs or [], model)
+    lengths = {found.horizon for found in trained.values() if found.horizon is not None}
     if horizon is None:
         horizon = lengths.pop() if len(lengths) == 1 else model.horizon
     settings = reading.Settings(seeds, trajectories, particles, moves, belief, horizon, contrastive, seed).checked()
     policies = {
-        **{name: run.policy.mean() for name, run in trained.items()},
+        **{name: found.policy for name, found in trained.items()},
         **{name: baseline(name, model, horizon) for name in baselines},
     }
     if not policies:
-        raise NestbedError("there is nothing to compare; name a run's folder or --baselines, such as random.")
+        raise NestbedError(
+            "there is nothing to compare; name a run's folder, a policy file or --baselines, such as random."
+        )
     scores = _score(model, policies, settings, system, out)
     terminal.scores(scores, system, settings.told)
-    for name, run in trained.items():
-        if run.config.budget:
-            _say(f"Spent on {name}: {run.config.budget}")
+    for name, found in trained.items():
+        if found.budget:
+            _say(f"Spent on {name}: {found.budget}")
 
 
 @app.command
@@ -440,6 +448,14 @@ def _train(
             events.write(run)
 
     return train(jax.random.key(seed), system, config, out=folder, resume=resume, progress=progress)
+
+
+def _print_verdicts(found: "Sequence[Log]") -> None:
+    """Say which trainings made their policy worse."""
+    for run in found:
+        if run.verdict is not None:
+            seed = f"seed {run.seed}: " if len(found) > 1 else ""
+            _say(f"Beware: {seed}{run.verdict}")
 
 
 def _score(

@@ -1,4 +1,8 @@
-"""Systems as plain data, to tell whether a stored run or policy belongs to the one at hand."""
+"""Systems as plain data, to tell whether a stored run or policy belongs to the one at hand.
+
+Settings are compared as they are written. Equations are compared by what they give: their values at fixed points, which
+are stored with them, so that neither a nested program nor another way of writing the same formula misleads.
+"""
 
 import hashlib
 import re
@@ -15,31 +19,147 @@ from nestbed import checks, systems
 from nestbed.errors import NestbedError
 from nestbed.system import BaseSystem
 
+POINTS = 16
+"""States, designs and parameters at which equations are compared."""
+STEPS = 48
+"""Experiments after which the last of the states is taken, at most."""
+TOLERANCE = 1e-7
+"""Values differ if they do by more than this, relative to themselves and to the size that the others have."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def describe(system: BaseSystem) -> dict[str, Any]:
-    """Return a system as plain data: its name, its settings and a fingerprint of its equations."""
+    """Return a system as plain data: its name, its settings, and the values of its equations at some points."""
+    points = _points(system)
+    values = {name: _numbers(rows) for name, rows in _values(system, points).items()}
+    equations = {"points": points.tolist(), "values": values}
+    return {"name": _name(system), "settings": settings(system), "equations": equations}
+
+
+def settings(system: BaseSystem) -> dict[str, Any]:
+    """Return the settings that decide a system's numbers, as plain data."""
+    return {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
+
+
+def check(stored: dict[str, Any]) -> None:
+    """Raise a ValueError, KeyError, TypeError or AttributeError unless this is a system as `describe` gives it."""
+    stored["settings"].items(), str.upper(stored["name"])
+    points, values = stored["equations"]["points"], stored["equations"]["values"]
+    if np.array(points, float).ndim != 2 or not np.isfinite(np.array(points, float)).all():
+        raise ValueError("the points at which its equations are compared are not finite numbers")
+    for name, rows in values.items():
+        if np.array(rows, float).shape[1:] != (len(points),):
+            raise ValueError(f"the values of its {name} are not one for each point")
+
+
+def same(stored: dict[str, Any], system: BaseSystem) -> bool:
+    """Return whether a described system is this one: name, settings and equations."""
+    if (stored["name"], stored["settings"]) != (_name(system), settings(system)):
+        return False
+    try:
+        return changed_equation(stored, system) is None
+    except ValueError:  # points of another system
+        return False
+
+
+def changed_equation(stored: dict[str, Any], system: BaseSystem) -> str | None:
+    """Return which equation gives other values at the stored points than it did, None if all give the same."""
+    points = np.array(stored["equations"]["points"], float)
+    wanted = len(system.state_names) + len(system.design_names) + len(system.parameter_names)
+    if points.shape[1] != wanted:
+        raise ValueError(f"the points at which its equations are compared have {points.shape[1]} numbers, not {wanted}")
+    before = {name: np.array(rows, float) for name, rows in stored["equations"]["values"].items()}
+    now = _values(system, points)
+    changed = [name for name in {**before, **now} if not _alike(before.get(name), now.get(name))]
+    return changed[0] if changed else None
+
+
+def _changed(place: Path, stored: dict[str, Any], system: BaseSystem) -> str | None:
+    try:
+        return changed_equation(stored, system)
+    except ValueError as error:
+        raise NestbedError(f"{place} is damaged: {error}; restore it from a copy.") from None
+
+
+def _name(system: BaseSystem) -> str:
     known = [name for name, kind in systems.CATALOGUE.items() if kind is type(system)]
-    settings = {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
-    counts = system.state_names, system.design_names, system.parameter_names
-    x, u, theta = (tuple(jnp.ones(()) for _ in names) for names in counts)
+    return known[0] if known else system.name
 
-    def equations(x: Any, u: Any, theta: Any) -> Any:
-        views = [getattr(system, name, None) for name in ("features", "view")]
-        named = (system.State(*x), system.Design(*u)), (system.State(*x),)
-        seen = [view(*at) for view, at in zip(views, named, strict=True) if callable(view)]
-        return system.rates(x, u, theta), system.variance(x, u, theta), system.parameters.log_density(theta), seen
 
-    traced = jax.make_jaxpr(equations)(x, u, theta)
-    text = _ADDRESS.sub("", traced.pretty_print(use_color=False))
-    constants = [np.asarray(value).tobytes() for value in traced.consts]
-    print_of = hashlib.sha256(b"".join([text.encode(), *constants])).hexdigest()[:16]
-    return {"name": known[0] if known else system.name, "settings": settings, "equations": print_of}
+def _points(system: BaseSystem) -> np.ndarray:
+    """Return rows of a state, a design and unconstrained parameters: states that random designs lead to."""
+    theta_key, start_key = jax.random.split(jax.random.key(0))
+    position = system.parameters.sample(theta_key, (POINTS,))
+    draw = np.random.default_rng(0)
+    low, high = np.array(system.designs.low), np.array(system.designs.high)
+
+    @jax.jit
+    def step(noise: jax.Array, x: jax.Array, u: jax.Array) -> jax.Array:
+        theta = system.parameters.constrain(position)
+        return jnp.stack(jnp.broadcast_arrays(*system.outcome(tuple(noise), tuple(x), tuple(u), theta)))
+
+    x = np.array(system.sample_start(start_key, POINTS)).T
+    steps = min(system.horizon, STEPS)
+    last = 1 + np.arange(POINTS) * steps // POINTS  # each point is taken after a number of experiments of its own
+    for t in range(int(last[-1])):
+        u = draw.uniform(low, high, (POINTS, len(low))).T
+        following = np.asarray(step(draw.standard_normal(x.shape), x, u))
+        x = np.where((t < last) & np.isfinite(following).all(axis=0), following, x)
+    u = draw.uniform(low, high, (POINTS, len(low))).T
+    return np.concatenate([x, u, np.stack(position)]).T
+
+
+def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
+    """Return rows of values, one for each point, of every equation; what is not finite is NaN."""
+    cuts = np.cumsum([len(system.state_names), len(system.design_names)])
+
+    @jax.jit
+    def equations(columns: jax.Array) -> dict[str, jax.Array]:
+        x, u, position = (tuple(part) for part in jnp.split(columns, cuts))
+        theta = system.parameters.constrain(position)
+        found = {
+            "drift": system.rates(x, u, theta),
+            "variance": system.variance(x, u, theta),
+            "prior": system.parameters.log_density(position),
+        }
+        features, view = (getattr(system, name, None) for name in ("features", "view"))
+        if callable(features):
+            found["features"] = features(system.State(*x), system.Design(*u))
+        if callable(view):
+            found["view"] = jax.vmap(lambda *state: view(system.State(*state)))(*x)
+        size = columns.shape[1]
+        return {
+            name: jnp.stack([jnp.broadcast_to(jnp.asarray(leaf, float), (size,)) for leaf in jax.tree.leaves(rows)])
+            for name, rows in found.items()
+        }
+
+    found = {name: np.asarray(rows) for name, rows in equations(jnp.asarray(points.T)).items()}
+    return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
+
+
+def _alike(before: np.ndarray | None, now: np.ndarray | None) -> bool:
+    """Return whether values are the same but for rounding, which grows with what they are made of."""
+    if before is None or now is None or before.shape != now.shape:
+        return False
+    slack = TOLERANCE * np.array([_size(row) for row in before]).reshape(-1, 1)
+    close = np.abs(now - before) <= TOLERANCE * np.abs(before) + slack
+    return bool(np.all(close | (np.isnan(before) & np.isnan(now))))
+
+
+def _size(row: np.ndarray) -> float:
+    """Return how large the values of one output are, those that are 0 or not finite apart."""
+    sizes = np.abs(row[np.isfinite(row) & (row != 0.0)])
+    return float(np.median(sizes)) if len(sizes) else 0.0
+
+
+def _numbers(rows: np.ndarray) -> list[list[float | None]]:
+    """Return rows as JSON has numbers, which knows no NaN."""
+    return [[None if value != value else value for value in row] for row in rows.tolist()]
 
 
 def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, resuming: bool = False) -> BaseSystem:
     """Return the system that a file belongs to, or say in what the given one differs."""
+    check(stored)
     if system is None:
         if stored["name"] not in systems.CATALOGUE:
             raise NestbedError(
@@ -48,13 +168,12 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
             )
         system = systems.load(stored["name"])
     checks.instance(system)
-    given = describe(system)
-    if given["name"] != stored["name"]:
+    if _name(system) != stored["name"]:
         raise NestbedError(
-            f"{place} was trained on {stored['name']}, but the system is {given['name']}; give the one it was "
+            f"{place} was trained on {stored['name']}, but the system is {_name(system)}; give the one it was "
             "trained on, or another folder."
         )
-    ours, theirs = given["settings"], stored["settings"]
+    ours, theirs = settings(system), stored["settings"]
     changed = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     if changed:
         name = changed[0]
@@ -62,10 +181,9 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
             f"{place} was trained on {stored['name']} with {name} = {theirs.get(name)}, but the system has "
             f"{ours.get(name)}; give the variant it was trained on, or another folder."
         )
-    if given["equations"] != stored["equations"]:
-        told = (
-            f"{place} was trained on {stored['name']}, whose equations (or jax's way to write them) have changed since"
-        )
+    equation = _changed(place, stored, system)
+    if equation is not None:
+        told = f"{place} was trained on {stored['name']}, whose equations (the {equation}) have changed since"
         if resuming:
             raise NestbedError(f"{told}; train in another folder.")
         warnings.warn(f"{told}; its policy may not suit them.", stacklevel=3)

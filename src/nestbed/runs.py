@@ -19,6 +19,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed import published, storage, systems
+from nestbed import published, sources, storage, systems
 from nestbed.errors import NestbedError, at_least_one
 from nestbed.evaluation.eig import cores
-from nestbed.fingerprint import describe, same_system
+from nestbed.evaluation.intervals import chance_above
+from nestbed.fingerprint import check, describe, same, same_system
 from nestbed.policies.recurrent import Recurrent
 from nestbed.system import BaseSystem
 from nestbed.training.config import IDADConfig, TrainConfig, named, parse
@@ -79,10 +81,29 @@ class Log:
         """What was trained, in a line or two."""
         return f"{self.about['system']['name']}: {self.config.headline}"
 
+    @property
+    def verdict(self) -> str | None:
+        """What to know of a training that made its policy worse; None if no error says so."""
+        last, best, start = self.metrics[-1], max(self.metrics, key=lambda row: row["eig"]), self.metrics[0]
+        if self._below(last, start, 1):
+            told = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
+        elif self._below(last, best, len(self.metrics)):
+            told = f"the last policy is not the best: {_gained(last)}, from {_gained(start)}"
+        else:
+            return None
+        kept = f"the best was {_gained(best)}, which is kept as {POLICIES[1]} (run.best)"
+        return f"{told}; {kept}; try {self.config.remedies}, and compare it with baselines."
+
+    def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
+        """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""
+        size = self.config.trajectories
+        errors = [(math.nan if r.get("eig_error") is None else r["eig_error"], size) for r in (other, row)]
+        return chance_above(other["eig"] - row["eig"], *errors) > 1.0 - 0.025 / among
+
     def published(self) -> np.ndarray | None:
         """Return the paper's learning curve, if it was made with this run's system and settings."""
         name, belief = self.about["system"]["name"], self.config.belief
-        if name not in systems.CATALOGUE or self.about["system"] != describe(systems.load(name)):
+        if name not in systems.CATALOGUE or not same(self.about["system"], systems.load(name)):
             return None
         own = TrainConfig(belief=belief, iterations=self.config.iterations).resolve(systems.load(name))
         return published.training_curve(name, belief) if own == self.config else None
@@ -123,6 +144,12 @@ class Run(Log):
         return place
 
 
+def _gained(row: Metrics) -> str:
+    """Return what the policy of one iteration gained."""
+    when = f"after iteration {row['iteration']}" if row["iteration"] else "untrained"
+    return f"{row['eig']:.2f} ± {row['eig_error']:.2f} nats {when}"
+
+
 def fresh(key: jax.Array, system: BaseSystem, config: TrainConfig | IDADConfig, state: Progressed, row: Metrics) -> Run:
     """Return a run that has just begun."""
     return Run(config, [row], provenance(key, system), system, key, state)
@@ -140,6 +167,7 @@ def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
         "system": describe(system),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "versions": versions(),
+        "sources": sources.training(type(system)),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",
@@ -305,6 +333,12 @@ def resumable(folder: Path, system: BaseSystem, config: TrainConfig | IDADConfig
             "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
             "another folder."
         )
+    if _outdated(about, system):
+        warnings.warn(
+            f"the run in {folder} was begun with other sources of nestbed, so what is resumed here is no longer the "
+            "result of a run never stopped; for that, train in another folder.",
+            stacklevel=4,
+        )
     never = not any(os.path.lexists(folder / name) for name in (CHECKPOINT, BEFORE, *POLICIES))
     if never and len(_read_metrics(folder)) == 1:
         return None
@@ -326,6 +360,24 @@ def _warn_of_cores(folder: Path, about: dict[str, Any]) -> None:
             "products of gradient steps in another order, so its numbers part in about the eighth digit.",
             stacklevel=4,
         )
+
+
+def discard_outdated(folder: Path, system: BaseSystem) -> None:
+    """Remove a run that was begun with other sources: what training would give now is not known from it."""
+    if not holds_run(folder) or not _outdated(_read_about(folder), system):
+        return
+    with storage.locked(folder), storage.saving(folder):
+        aside = folder.with_name(f".{folder.name}.outdated")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(folder, aside)  # at once: half a folder would be taken for a run
+        shutil.rmtree(aside)
+
+
+def _outdated(about: dict[str, Any], system: BaseSystem) -> bool:
+    """Return whether a run was begun with other sources than these."""
+    return bool(about.get("sources") != sources.training(type(system)))
+
+
 
 
 def holds_run(folder: Path) -> bool:
@@ -418,7 +470,7 @@ def _described(system: Any) -> dict[str, Any]:
     """Return a system's description, if it is one: its name will be shown, its settings compared."""
     if not str.isidentifier(system["name"]) or type(system["settings"]) is not dict:
         raise ValueError("the system has no name or no settings")
-    str.upper(system["equations"])
+    check(system)
     return system
 
 

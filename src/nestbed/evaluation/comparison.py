@@ -16,6 +16,7 @@ from nestbed import noise, storage
 from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
+from nestbed.evaluation.intervals import Interval, chance_above, of_mean
 from nestbed.system import BaseSystem
 
 
@@ -38,6 +39,11 @@ class Score(NamedTuple):
     spce: Spread | None = None  # lower bound
     snmc: Spread | None = None  # upper bound
 
+    @property
+    def interval(self) -> Interval:
+        """Where the expected gain lies, with 95 % confidence: by Student's t, corrected for skewness."""
+        return of_mean(self.steps.sum(axis=1))
+
 
 class Comparison(Sequence[Score]):
     """Scores in the order in which the policies were given."""
@@ -59,18 +65,18 @@ class Comparison(Sequence[Score]):
         return iter(self.scores)
 
     def beats(self, one: str, other: str) -> float:
-        """Return the probability that one policy's expected gain is above another's, given the two estimates."""
+        """Return the probability that one policy's expected gain is above another's, given the two estimates.
+
+        By Student's t, so that few trajectories are not taken for many.
+        """
         named = {score.policy: score for score in self.scores}
         for name in (one, other):
             if name not in named:
                 raise NestbedError(f"there is no policy {name!r} in the comparison; {did_you_mean(str(name), named)}.")
         a, b = named[one], named[other]
-        error = math.hypot(a.standard_error, b.standard_error)
-        if one == other or a.mean == b.mean:
+        if one == other:
             return 0.5
-        if error == 0.0:
-            return float(a.mean > b.mean)
-        return 0.5 * math.erfc((b.mean - a.mean) / (error * math.sqrt(2.0)))
+        return chance_above(a.mean - b.mean, *((score.standard_error, len(score.steps)) for score in (a, b)))
 
     def __str__(self) -> str:
         width = max((len(score.policy) for score in self.scores), default=0)

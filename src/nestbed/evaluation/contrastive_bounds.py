@@ -20,6 +20,7 @@ from nestbed.belief import history
 from nestbed.belief.base import Record
 from nestbed.errors import NestbedError, at_least_one
 from nestbed.evaluation.eig import cores
+from nestbed.evaluation.intervals import Interval, of_mean
 from nestbed.policies.base import prepare
 from nestbed.prior import Components
 from nestbed.simulation import simulate
@@ -41,6 +42,11 @@ class Bound:
     mean: float
     standard_error: float  # NaN for a single record
     values: Float[np.ndarray, " N"] = field(repr=False)  # of each record
+
+    @property
+    def interval(self) -> Interval:
+        """Where the expected value lies, with 95 % confidence: by Student's t, corrected for skewness."""
+        return of_mean(self.values)
 
 
 class Bounds(NamedTuple):

@@ -15,6 +15,7 @@ from nestbed import belief as beliefs
 from nestbed import checks, interrupts, noise
 from nestbed.belief.base import Belief
 from nestbed.errors import at_least_one
+from nestbed.evaluation.intervals import Interval, of_mean
 from nestbed.policies.base import prepare
 from nestbed.smc import faults
 from nestbed.smc.potential import Potential
@@ -34,6 +35,11 @@ class Estimate:
     standard_error: float  # NaN for a single trajectory
     gains: Float[np.ndarray, " N"] = field(repr=False)  # information gained by each trajectory
     steps: Float[np.ndarray, "N T"] = field(repr=False)  # the same, by each of its experiments
+
+    @property
+    def interval(self) -> Interval:
+        """Where the expected gain lies, with 95 % confidence: by Student's t, corrected for skewness."""
+        return of_mean(self.gains)
 
 
 def eig(

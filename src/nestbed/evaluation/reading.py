@@ -1,6 +1,8 @@
 """What an evaluation was asked for: which policies, from files or by name, and with which settings."""
 
+import contextlib
 import math
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,8 +11,8 @@ from nestbed import systems
 from nestbed.errors import NestbedError, at_least_one, at_least_zero, seed_from
 from nestbed.evaluation.comparison import Score, Spread
 from nestbed.policies.baselines import BASELINES, baseline
-from nestbed.runs import Run
 from nestbed.system import BaseSystem
+from nestbed.training.config import IDADConfig, TrainConfig
 
 
 class Settings(NamedTuple):
@@ -55,7 +57,7 @@ class Found(NamedTuple):
     policy: Any
     system: BaseSystem
     title: str  # the system's name
-    horizon: int
+    horizon: int | None  # of its training, where that is known
     budget: str  # of its training, where that is to be told
 
 
@@ -66,25 +68,15 @@ def policy(source: str, system: str | None, horizon: int | None) -> Found:
     if source in BASELINES and not place.exists():
         if model is None:
             raise NestbedError(f"the baseline {source!r} needs a system; add --system, such as --system cart_pole.")
-        return Found(source, baseline(source, model, horizon), model, str(system), model.horizon, "")
+        return Found(source, baseline(source, model, horizon), model, str(system), None, "")
     if place.is_dir():
         inside = folders.within(place)
         if len(inside) > 1:
             names = ", ".join(found.name for found in inside)
             raise NestbedError(f"{place} holds several runs: {names}; give one, or `nestbed compare` them all.")
-        run = folders.load_run(inside[0], model)
-        return Found(
-            place.resolve().name,
-            run.policy.mean(),
-            run.system,
-            _title(system, run.system),
-            run.config.horizon,
-            run.config.budget,
-        )
+        return _trained(place.resolve().name, inside[0], model, system)
     if place.exists():
-        recurrent = folders.load_policy(place, model)
-        title = _title(system, recurrent.system)
-        return Found(str(place), recurrent.mean(), recurrent.system, title, recurrent.system.horizon, "")
+        return _trained(str(place), place, model, system)
     known = ", ".join(BASELINES)
     raise NestbedError(
         f"there is no {source}: give the folder of a run, a policy file such as policy_last.npz, or a baseline with "
@@ -92,13 +84,45 @@ def policy(source: str, system: str | None, horizon: int | None) -> Found:
     )
 
 
-def runs(places: list[Path], system: BaseSystem) -> dict[str, Run]:
-    """Return the runs in folders, named as shortly as can be."""
-    found = [place for folder in places for place in folders.within(folder)]
-    short = ["/".join(place.parts[-2:]) if place.name.startswith("seed_") else place.name for place in found]
+def trained(places: list[Path], system: BaseSystem) -> dict[str, Found]:
+    """Return the policies of run folders and policy files, named as shortly as can be."""
+    found = [one for place in places for one in ([place] if _is_file(place) else folders.within(place))]
+    found = list(dict.fromkeys(found))
+    short = [_short(place) for place in found]
     clear = len({*short}) == len(short) and not {*short} & {*BASELINES}
     names = short if clear else [str(place) if place.parent.name else f"./{place}" for place in found]
-    return {name: folders.load_run(place, system) for name, place in zip(names, found, strict=True)}
+    return {name: _trained(name, place, system, None) for name, place in zip(names, found, strict=True)}
+
+
+def _is_file(place: Path) -> bool:
+    return place.is_file() or (place.suffix == ".npz" and not place.is_dir())
+
+
+def _short(place: Path) -> str:
+    """Return the last parts of a path that tell it apart: of a file also its run, of a seed also its training."""
+    parts = Path(os.path.abspath(place)).parts
+    count = 2 if _is_file(place) else 1
+    if len(parts) > count and parts[-count].startswith("seed_"):
+        count += 1
+    return "/".join(parts[-count:])
+
+
+def _trained(name: str, place: Path, system: BaseSystem | None, title: str | None) -> Found:
+    """Return the mean policy of a run's folder after its last iteration, or that of a policy file."""
+    if place.is_dir():
+        made = folders.load_run(place, system).policy
+        config: TrainConfig | IDADConfig | None = folders.load_config(place)
+    else:
+        made, config = folders.load_policy(place, system), _beside(place)
+    horizon, budget = (None, "") if config is None else (config.horizon, config.budget)
+    return Found(name, made.mean(), made.system, _title(title, made.system), horizon, budget)
+
+
+def _beside(file: Path) -> TrainConfig | IDADConfig | None:
+    """Return the settings of the run whose folder a policy file lies in, None if it lies elsewhere."""
+    with contextlib.suppress(NestbedError):
+        return folders.load_config(file.parent) if folders.holds_run(file.parent) else None
+    return None
 
 
 def evaluated(score: Score, settings: Settings) -> list[tuple[str, Spread, str]]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed import __version__, fingerprint, policies, systems
+from nestbed import fingerprint, policies, runs, sources, systems
 from nestbed.belief import simplest
 from nestbed.errors import NestbedError
 from nestbed.evaluation.comparison import Spread, compare, spread
@@ -167,6 +167,7 @@ def _trained(folder: Path, name: str, system: BaseSystem, method: str, seed: int
     """Return a finished training: the one that is kept, or what is missing of it."""
     place = folder / training_folder(name, method, seed)
     try:
+        runs.discard_outdated(place, system)
         return train(jax.random.key(seed), system, config(name, method, scale), out=place, resume=True)
     except NestbedError as error:
         raise NestbedError(f"{error} (This was the training in {place}; another --out begins anew.)") from error
@@ -271,9 +272,20 @@ def _cell(
     seed: int | None,
 ) -> Cell:
     made = systems.load(system)
-    known = json.dumps([fingerprint.describe(made), dataclasses.asdict(made.defaults)], sort_keys=True)
-    hangs_on = {"system": hashlib.sha256(known.encode()).hexdigest()[:16], "key": SEED, "nestbed": __version__}
+    known = json.dumps([fingerprint.settings(made), dataclasses.asdict(made.defaults)], sort_keys=True)
+    hangs_on = {
+        "system": hashlib.sha256(known.encode()).hexdigest()[:16],
+        "key": SEED,
+        "sources": sources.digest(*_roots(kind, made, seed is not None), alone=__name__),
+    }
     return Cell(cell_name, kind, system, policy, cost, {**settings, **hangs_on}, compute, seed)
+
+
+def _roots(kind: str, system: BaseSystem, trained: bool) -> tuple[str, ...]:
+    """Return the modules that a cell's numbers come from, its system's equations among them."""
+    policy = "nestbed.training.train" if trained else "nestbed.policies"
+    scored = () if kind == "training" else ("nestbed.evaluation.comparison", "nestbed.simulation")
+    return (policy, *scored, *sources.families(type(system)))
 
 
 def _policy(folder: Path, name: str, system: BaseSystem, policy: str, seed: int | None, scale: Scale) -> Any:

@@ -7,17 +7,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nestbed.figures import COLOURS, GREY, LINES, save
-from nestbed.reproduction.tables import Gain, Particles, Row
+from nestbed.evaluation.intervals import quantile
+from nestbed.figures import COLOURS, GREY, LINES, legend, plain, save, title, wrapped
+from nestbed.reproduction.tables import PAPER_SEEDS, Gain, Particles, Row
 from nestbed.runs import Log
 from nestbed.system import BaseSystem
 
 
-def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, title: str) -> None:
-    """Draw a line per policy: estimate and lower bound with two standard errors, and what the paper has for both."""
+def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, name: str) -> None:
+    """Draw a line per policy: estimate and lower bound with 95 % intervals, and what the paper has for both."""
     order = list(dict.fromkeys(row.policy for row in rows))
     shown = {"eig": ("EIG", COLOURS[0], "o", -0.16), "spce": ("sPCE (lower bound)", COLOURS[1], "s", 0.16)}
-    figure = Figure(figsize=(7.5, 1.5 + 0.42 * len(order)), layout="constrained")
+    figure = Figure(figsize=(7.5, 1.2 + 0.42 * len(order)), layout="constrained")
     axes = figure.subplots()
     for row in rows:
         if row.metric not in shown:
@@ -25,34 +26,35 @@ def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, title: s
         _, colour, marker, shift = shown[row.metric]
         y = order.index(row.policy) + shift
         if row.paper_mean is not None and row.paper_sd is not None:
-            axes.errorbar(
-                row.paper_mean, y, xerr=2 * row.paper_sd / 5, color=GREY, marker=marker, mfc="white", capsize=2, lw=1
-            )
-        axes.errorbar(row.mean, y, xerr=2 * row.standard_error, color=colour, marker=marker, ms=5, capsize=2, lw=1.2)
+            reach = quantile(PAPER_SEEDS - 1) * row.paper_sd / PAPER_SEEDS**0.5
+            axes.errorbar(row.paper_mean, y, xerr=reach, color=GREY, marker=marker, mfc="white", capsize=2, lw=1)
+        reach = quantile(row.values - 1) * row.standard_error
+        axes.errorbar(row.mean, y, xerr=reach, color=colour, marker=marker, ms=5, capsize=2, lw=1.2)
         if row.policies > 1:
             axes.plot([row.lowest, row.highest], [y, y], color=colour, lw=5, alpha=0.25, solid_capstyle="butt")
-    axes.set_yticks(range(len(order)), [names[policy] for policy in order])
-    axes.set(title=f"{title}: what each policy gains", xlabel="information gain (nats)", ylim=(len(order) - 0.4, -0.6))
+    axes.set_yticks(range(len(order)), [plain(wrapped(names[policy], 2.6, 10.0, 2)) for policy in order])
+    title(figure, f"{name}: what each policy gains")
+    axes.set(xlabel="information gain (nats)", ylim=(len(order) - 0.4, -0.6))
     axes.grid(alpha=0.3)
     keys = [Line2D([], [], color=colour, marker=marker, label=told) for told, colour, marker, _ in shown.values()]
     keys.append(Line2D([], [], color=GREY, marker="o", mfc="white", label="paper, alike"))
     if any(row.policies > 1 for row in rows):
         keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
-    figure.legend(handles=keys, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    legend(figure, keys, "bars: 95 % intervals")
     save(figure, file)
 
 
-def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str) -> None:
+def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, name: str) -> None:
     """Draw the gain of the mean policy against iterations, for each method its trainings beside the paper's."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()
     longest = 1.0
-    for i, (name, runs) in enumerate(groups.items()):
-        colour, line = COLOURS[i], LINES[i]
+    for i, (method, runs) in enumerate(groups.items()):
+        colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
         theirs = runs[0].published()
         if theirs is not None:
             iteration, mean, sd = theirs.T
-            told = f"paper, {name}, 25 trainings: {mean[-1]:.2f} ± {sd[-1]:.2f}"
+            told = f"paper, {method}, 25 trainings: {mean[-1]:.2f} ± {sd[-1]:.2f}"
             axes.plot(iteration, mean, color=GREY, linestyle=line, label=told)
             axes.fill_between(iteration, mean - sd, mean + sd, color=GREY, alpha=0.2, linewidth=0)
             longest = max(longest, iteration[-1])
@@ -61,18 +63,14 @@ def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, title: str)
         spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
         trainings = f"{len(runs)} training{'s' * (len(runs) > 1)}"
         end = f"{mean[-1]:.2f}" + (f" ± {spread[-1]:.2f}" if len(runs) > 1 else "")
-        axes.plot(done, mean, color=colour, linestyle=line, label=f"{name}, {trainings}: {end}")
+        axes.plot(done, mean, color=colour, linestyle=line, label=f"{method}, {trainings}: {end}")
         axes.fill_between(done, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
         longest = max(longest, done[-1])
-    axes.set(
-        title=title,
-        xlabel="iterations done",
-        ylabel="expected information gain of the mean policy (nats)",
-        xlim=(0, longest),
-    )
+    title(figure, name)
+    axes.set(xlabel="iterations done", ylabel="EIG of the mean policy (nats)", xlim=(0, longest))
     axes.grid(alpha=0.3)
     bands = "bands: ± sd over trainings" if any(len(runs) > 1 for runs in groups.values()) else None
-    axes.legend(loc="lower right", frameon=False, fontsize="small", title=bands, alignment="left")
+    legend(figure, axes.get_legend_handles_labels()[0], bands)
     save(figure, file)
 
 
@@ -101,34 +99,34 @@ def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) 
                 lw=0.8,
             )
     axes.errorbar([], [], yerr=[], color=GREY, mec=GREY, mfc="white", fmt="o", ms=4, label="paper, ± sd")
+    title(figure, "Linear pendulum: information gained in closed form")
     axes.set(
-        title="Linear pendulum: information gained in closed form",
         xlabel="experiments done",
         ylabel="information gained (nats)",
         xlim=(0, done[-1]),
         ylim=(0, None),
     )
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", frameon=False, title="band: ± sd over realisations", alignment="left")
+    legend(figure, axes.get_legend_handles_labels()[0], "bands: ± sd over realisations")
     save(figure, file)
 
 
 def trajectory(
-    system: BaseSystem, states: Sequence[Sequence[float]], designs: Sequence[Sequence[float]], file: Path, title: str
+    system: BaseSystem, states: Sequence[Sequence[float]], designs: Sequence[Sequence[float]], file: Path, name: str
 ) -> None:
     """Draw one record against time: states above, designs below, held between experiments."""
     x, u = np.array(states), np.array(designs)
     time = system.step * np.arange(len(x))
     figure = Figure(figsize=(7.0, 5.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for i, name in enumerate(system.state_names):
-        above.plot(time, x[:, i], color=COLOURS[i], linestyle=LINES[i % len(LINES)], label=_named(system, name))
-    for i, name in enumerate(system.design_names):
+    for i, label in enumerate(_named(system, system.state_names)):
+        above.plot(time, x[:, i], color=COLOURS[i % len(COLOURS)], linestyle=LINES[i % len(LINES)], label=label)
+    for i, label in enumerate(_named(system, system.design_names)):
         held = np.append(u[:, i], u[-1, i])
-        below.step(
-            time, held, where="post", color=COLOURS[i], linestyle=LINES[i % len(LINES)], label=_named(system, name)
-        )
-    above.set(title=f"{title}: one deployment of the trained policy", ylabel="state")
+        colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
+        below.step(time, held, where="post", color=colour, linestyle=line, label=label)
+    title(figure, f"{name}: one deployment of the trained policy")
+    above.set(ylabel="state")
     below.set(xlabel="time (s)", ylabel="design", xlim=(0, time[-1]))
     for axes in (above, below):
         axes.grid(alpha=0.3)
@@ -164,24 +162,20 @@ def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(at, [str(count) for count in at])
     axes.minorticks_off()
+    title(figure, "Cart-pole: how many particles an estimate takes")
     axes.set(
-        title="Cart-pole: how many particles an estimate takes",
         xlabel="parameter particles, or contrastive draws, M",
         ylabel="information gain (nats)",
         ylim=(0, None),
     )
     axes.grid(alpha=0.3)
-    axes.legend(
-        loc="center right",
-        bbox_to_anchor=(1.0, 0.6),  # between the two curves
-        frameon=False,
-        title="bars: ± sd over seeds",
-        alignment="left",
-        fontsize="small",
-    )
+    legend(figure, axes.get_legend_handles_labels()[0], "bars: ± sd over seeds")
     save(figure, file)
 
 
-def _named(system: BaseSystem, name: str) -> str:
-    unit = system.units.get(name)
-    return f"{name.replace('_', ' ')} ({unit})" if unit else name.replace("_", " ")
+def _named(system: BaseSystem, names: Sequence[str]) -> list[str]:
+    """Return names with their units, for a legend beside the axes."""
+    units = [f" ({system.units[name]})" if system.units.get(name) else "" for name in names]
+    return [
+        plain(wrapped(f"{name.replace('_', ' ')}{unit}", 1.6, 9.0)) for name, unit in zip(names, units, strict=True)
+    ]

@@ -133,7 +133,7 @@ def _system(name: str, done: list[Done], rows: list[tables.Row], scale: Scale, f
     picture = folder / "figures" / f"{name}_policies.png"
     pictures.policies(own, NAMES, picture, TITLES[name])
     section.pictures.append(
-        (picture, "Every policy: the estimate, the lower bound, and the paper's numbers; bars are two standard errors.")
+        (picture, "Every policy: the estimate, the lower bound, and the paper's numbers; bars are 95 % intervals.")
     )
     curves = {NAMES[method]: found for method, found in trainings.items() if method != "idad"}
     if curves:

@@ -30,6 +30,7 @@ class Row(NamedTuple):
     mean: float
     sd: float  # over seeds of a score, or over trained policies
     standard_error: float
+    values: int  # that the standard error is over: records, or trained policies
     lowest: float  # of the trained policies
     highest: float
     paper_mean: float | None
@@ -72,6 +73,7 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
         mean=mean(means),
         sd=sd,
         standard_error=error,
+        values=len(found) if len(found) > 1 else _records(found[0]),
         lowest=min(means),
         highest=max(means),
         paper_mean=None if theirs is None else theirs[0],
@@ -80,6 +82,10 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
         difference_trained=trained,
         seconds=sum(each.seconds for each in found),
     )
+
+
+def _records(score: Done) -> int:
+    return int(score.cell.settings["seeds"] * score.cell.settings["trajectories"])
 
 
 def _comparable(score: Done, metric: str) -> bool:

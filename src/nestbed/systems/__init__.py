@@ -47,9 +47,7 @@ def _from_file(file: str, name: str) -> BaseSystem:
     except NestbedError:
         raise
     except (Exception, SystemExit) as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if isinstance(error, SyntaxError) else f" (line {last.lineno} of {Path(last.filename).name})"
-        raise NestbedError(f"{file} does not run: {type(error).__name__}: {error}{where}.") from error
+        raise NestbedError(f"{file} does not run: {_told(error, file)}.") from error
     kinds = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, BaseSystem)}
     if name not in kinds:
         own = [key for key, value in kinds.items() if value.__module__ == "<run_path>"]
@@ -57,4 +55,20 @@ def _from_file(file: str, name: str) -> BaseSystem:
     missing = sorted(getattr(kinds[name], "__abstractmethods__", ()))
     if missing:
         raise NestbedError(f"{name} in {file} has no method {', '.join(missing)}; define it to make it a system.")
-    return kinds[name]()
+    try:
+        return kinds[name]()
+    except NestbedError:
+        raise
+    except Exception as error:
+        raise NestbedError(f"{name} in {file} cannot be made: {_told(error, file)}.") from error
+
+
+def _told(error: BaseException, file: str) -> str:
+    """Return an error with the line of the user's own file that led to it, however deep in a library it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    first = next(iter(str(error).strip().splitlines()), "it says no more")
+    told = f"{type(error).__name__}: {first.rstrip('.')}"
+    if isinstance(error, SyntaxError) or not own:
+        return told  # a syntax error says itself where it is
+    return f"{told} (line {own[-1].lineno} of {Path(file).name})"

@@ -108,6 +108,15 @@ class TrainConfig(Config):
         return ""
 
     @property
+    def remedies(self) -> str:
+        """A smaller learning rate, and a penalty under which the mean policy does the work."""
+        penalty = "above 0" if self.slew_penalty == 0 else f"above {self.slew_penalty:g}"
+        return (
+            f"a smaller learning_rate (now {self.learning_rate:g}) or a slew_penalty {penalty}, so that the mean "
+            "policy does the work and not its noise"
+        )
+
+    @property
     def extendable(self) -> bool:
         """Whether the learning rate stays where it is."""
         return self.schedule == "constant"
@@ -175,6 +184,13 @@ class IDADConfig(Config):
         return (
             f"{self.iterations * self.steps} gradient steps × {self.batch} trajectories × {self.contrastive} "
             f"contrastive draws (paper: {theirs})"
+        )
+
+    @property
+    def remedies(self) -> str:
+        """A smaller learning rate, and more contrastive draws: near its limit the bound has no slope to climb."""
+        return (
+            f"a smaller learning_rate (now {self.learning_rate:g}) or more contrastive draws (now {self.contrastive})"
         )
 
     @property

@@ -49,6 +49,11 @@ class Config(ABC):
 
     @property
     @abstractmethod
+    def remedies(self) -> str:
+        """What to change after a training that made its policy worse."""
+
+    @property
+    @abstractmethod
     def extendable(self) -> bool:
         """Whether a run may be given more iterations: nothing before the last may depend on their number."""
 
