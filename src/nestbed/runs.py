@@ -378,8 +378,6 @@ def _outdated(about: dict[str, Any], system: BaseSystem) -> bool:
     return bool(about.get("sources") != sources.training(type(system)))
 
 
-
-
 def holds_run(folder: Path) -> bool:
     """Return whether a run was begun in the folder and has got as far as its first score."""
     files = [folder / name for name in (METRICS, CHECKPOINT, BEFORE)]
