@@ -165,16 +165,16 @@ def traceable(what: str) -> Iterator[None]:
             raise
         hint = did_you_mean(str(error.name), getattr(error.obj, "_fields", ()))
         raise NestbedError(f"{what} uses {owner}.{error.name}, which does not exist; {hint}.") from None
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        raise NestbedError(
+            f"{what} calls numpy or math on a value that is only known when it runs; use jax.numpy instead, for "
+            "example jnp.sin for np.sin or math.sin."
+        ) from None
     except TypeError as error:
         if "indices must be integers or slices, not str" not in str(error):
             raise
         raise NestbedError(
             f"{what} asks for a component by a name in square brackets; write x.name, u.name or theta.name."
-        ) from None
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
-        raise NestbedError(
-            f"{what} calls numpy or math on a value that is only known when it runs; use jax.numpy instead, for "
-            "example jnp.sin for np.sin or math.sin."
         ) from None
 
 
@@ -230,9 +230,13 @@ def plausible(system: "BaseSystem") -> None:
     """Warn, once for a system, of a step that is far too long for its drift and of a floor above its noise."""
     seen = visited(system)
     for name, x, euler, fine in zip(system.state, seen.x, seen.euler, seen.fine, strict=True):
-        spread, missed = np.nanstd(fine), np.nanmedian(np.abs(euler - fine))
-        if missed > LONG_STEP * spread > 0.0 or (np.isnan(spread) and np.isfinite(fine[:RIGS]).all()):
-            moved, small = (np.nanmedian(np.abs(y - x)) for y in (euler, fine))
+        known = np.isfinite(euler) & np.isfinite(fine)
+        x, euler, fine = x[known], euler[known], fine[known]
+        if not known.any():
+            continue
+        spread, missed = np.std(fine), np.median(np.abs(euler - fine))
+        if missed > LONG_STEP * spread > 0.0:
+            moved, small = (np.median(np.abs(y - x)) for y in (euler, fine))
             warnings.warn(
                 f"one step of {system.name} moves {name!r} by {moved:.3g}, where many small ones over the same time "
                 f"move it by {small:.3g}: step = {system.step:g} is too long for its drift; give it in the time unit "

@@ -1,5 +1,6 @@
 """The first NaN or infinite weight of a sweep: recorded inside the compiled program, told in one sentence after it."""
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,8 +21,8 @@ class Fault(NamedTuple):
     states: Float[Array, "T1 dx"]
     designs: Float[Array, "T du"]
     theta: Float[Array, " dtheta"]
-    gain: Any = 0.0  # of the experiment, in nats
-    log_predictive: Any = 0.0  # of its outcome
+    gain: Any = math.nan  # of an experiment whose gain cannot be
+    log_predictive: Any = math.nan  # of its outcome
 
 
 def none(system: BaseSystem, horizon: int) -> Fault:
@@ -31,8 +32,8 @@ def none(system: BaseSystem, horizon: int) -> Fault:
         jnp.zeros((horizon + 1, len(system.state_names))),
         jnp.zeros((horizon, len(system.design_names))),
         jnp.zeros(len(system.parameter_names)),
-        jnp.zeros(()),
-        jnp.zeros(()),
+        jnp.full((), jnp.nan),
+        jnp.full((), jnp.nan),
     )
 
 
@@ -66,8 +67,10 @@ def in_weights(
         row = jnp.argmin(fine)
         x, following = record.states[:, t], record.states[:, t + 1]
         theta = belief.culprit(state, x, record.designs[:, t], following)[row]
-        found = record.states[row], record.designs[row], theta, evidence.divergence[row], evidence.log_predictive[row]
-        return Fault(t, *found)
+        told = jnp.where(
+            evidence.possible[row], jnp.nan, jnp.stack([evidence.divergence[row], evidence.log_predictive[row]])
+        )
+        return Fault(t, record.states[row], record.designs[row], theta, *told)
 
     return jax.lax.cond(~jnp.all(fine) & (fault.step < 0), found, lambda: fault)
 
