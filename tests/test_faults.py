@@ -8,6 +8,7 @@ import pytest
 
 import nestbed as nb
 from nestbed import belief as beliefs
+from nestbed import checks
 from nestbed.belief.base import FAR, Evidence
 from nestbed.errors import NonFiniteError
 from toys import TRAINING, Leak, LinearLeak
@@ -40,6 +41,7 @@ class Stiff(Leak):
 
 
 def stiff():
+    checks.plausible.cache_clear()  # it warns once for a system
     with pytest.warns(UserWarning, match="one step of Stiff moves 'fast' by"):
         nb.policies.Random(Stiff())
     return Stiff()

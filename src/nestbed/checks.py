@@ -188,23 +188,23 @@ class Visited(NamedTuple):
     fine: tuple[Any, ...]  # the same, by many small steps
 
 
-RIGS, STEPS, PARTS = 16, 12, 32
+RIGS, STEPS, PARTS = 16, 12, 1024
 
 
 @programs.cached(maxsize=64)
 def visited(system: "BaseSystem") -> Visited:
     """Return where the prior predictive leads; small steps, so that a step that is too long shows."""
-    return jax.tree.map(np.asarray, _visited(system))
+    random = np.random.default_rng(0)
+    low, high = (np.array(limit)[:, None] for limit in (system.designs.low, system.designs.high))
+    inputs = low + (high - low) * random.random((STEPS, len(system.designs.names), RIGS))
+    normals = random.standard_normal((STEPS, len(system.state), RIGS))
+    theta = tuple(np.asarray(value[:RIGS]) for value in system.parameters.draws)
+    start = np.asarray(system.sample_start(jax.random.key(0), RIGS)).T
+    return jax.tree.map(np.asarray, _visited(system, start, inputs, normals, theta))
 
 
 @partial(jax.jit, static_argnums=0)
-def _visited(system: "BaseSystem") -> Visited:
-    start, prior, designs, noises = jax.random.split(jax.random.key(0), 4)
-    theta = system.parameters.draw(prior, (RIGS,))
-    low, high = (jnp.array(limit)[:, None] for limit in (system.designs.low, system.designs.high))
-    inputs = low + (high - low) * jax.random.uniform(designs, (STEPS, len(system.designs.names), RIGS))
-    normals = jax.random.normal(noises, (STEPS, len(system.state), RIGS))
-
+def _visited(system: "BaseSystem", start: Any, inputs: Any, normals: Any, theta: tuple[Any, ...]) -> Visited:
     def small(x: Any, u: Any) -> Any:
         rates = system.rates(tuple(x), u, theta)
         return x + system.step / PARTS * jnp.stack([jnp.broadcast_to(rate, (RIGS,)) for rate in rates])
@@ -216,11 +216,13 @@ def _visited(system: "BaseSystem") -> Visited:
         sd = jnp.stack([jnp.broadcast_to(jnp.sqrt(v), (RIGS,)) for v in system.variance(tuple(x), u, theta)])
         return fine + sd * now[1], (x, now[0], euler, fine)
 
-    _, rows = jax.lax.scan(experiment, system.sample_start(start, RIGS).T, (inputs, normals))
+    _, rows = jax.lax.scan(experiment, start, (inputs, normals))
     x, u, euler, fine = (tuple(jnp.moveaxis(part, 1, 0).reshape(part.shape[1], -1)) for part in rows)
     return Visited(x, u, tuple(jnp.tile(value, STEPS) for value in theta), euler, fine)
 
 
+RUNAWAY = 1e3
+"""How much farther than one step many small ones may go, before even they are too long."""
 LONG_STEP = 3.0
 """Spreads of the prior predictive by which one step may miss what many small ones give."""
 
@@ -229,24 +231,33 @@ LONG_STEP = 3.0
 def plausible(system: "BaseSystem") -> None:
     """Warn, once for a system, of a step that is far too long for its drift and of a floor above its noise."""
     seen = visited(system)
-    for name, x, euler, fine in zip(system.state, seen.x, seen.euler, seen.fine, strict=True):
-        known = np.isfinite(euler) & np.isfinite(fine)
-        x, euler, fine = x[known], euler[known], fine[known]
-        if not known.any():
-            continue
-        spread, missed = np.std(fine), np.median(np.abs(euler - fine))
-        if missed > LONG_STEP * spread > 0.0:
-            moved, small = (np.median(np.abs(y - x)) for y in (euler, fine))
-            warnings.warn(
-                f"one step of {system.name} moves {name!r} by {moved:.3g}, where many small ones over the same time "
-                f"move it by {small:.3g}: step = {system.step:g} is too long for its drift; give it in the time unit "
-                "of the drift (seconds, where rates are per second), or make it shorter.",
-                stacklevel=_outside(),
-            )
-            break
+    steps = zip(system.state, seen.x, seen.euler, seen.fine, strict=True)
+    told = [sentence for name, *values in steps if (sentence := _long_step(name, *values))]
+    if told:
+        warnings.warn(
+            f"one step of {system.name} {told[0]}: step = {system.step:g} is too long for its drift; give it in the "
+            "time unit of the drift (seconds, where rates are per second), or make it shorter.",
+            stacklevel=_outside(),
+        )
     if callable(system.diffusion):
         for name, variance in zip(system.state, system.variance(seen.x, seen.u, seen.theta), strict=True):
             _warn_of_floor(system, name, float(np.median(variance)) - system.noise_floor)
+
+
+def _long_step(name: str, x: Any, euler: Any, fine: Any) -> str | None:
+    """Return what one step does where many small ones over the same time do something else altogether."""
+    with np.errstate(all="ignore"):
+        moved, small = (np.nan_to_num(np.abs(y - x), nan=np.inf) for y in (euler, fine))
+        missed = np.median(np.nan_to_num(np.abs(euler - fine), nan=np.inf))
+        far, near = np.median(small[:RIGS]), np.median(moved[:RIGS])
+        if np.isfinite(near) and (np.isinf(far) or far > RUNAWAY * near > 0.0):
+            return f"moves {name!r} by {near:.3g}, and in {PARTS} small ones it explodes"
+        low, high = np.nanquantile(fine, (0.16, 0.84)) if np.isfinite(missed) else (0.0, 0.0)
+        if missed > LONG_STEP * 0.5 * (high - low) > 0.0:
+            return (
+                f"moves {name!r} by {np.median(moved):.3g}, where {PARTS} small ones move it by {np.median(small):.3g}"
+            )
+    return None
 
 
 @programs.cached(maxsize=64)

@@ -43,8 +43,8 @@ class Prior:
             draws = self.sample(jax.random.key(0), (4096,))
             spread = [jnp.diff(jnp.quantile(z, jnp.array([0.16, 0.84])))[0] / 2 for z in draws]
             density = [m.log_density(z) for m, z in zip(self.marginals, draws, strict=True)]
-            # about each parameter's median
-            self.middle: Components = tuple(jnp.median(value) for value in self.constrain(draws))
+            self.draws = self.constrain(draws)  # of the parameters themselves
+            self.middle: Components = tuple(jnp.median(value) for value in self.draws)
         for name, scale in zip(distributions, spread, strict=True):
             if not scale > 0:
                 raise NestbedError(f"the prior of {name!r} has no spread; make a known value a constant of the system.")
