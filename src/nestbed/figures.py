@@ -1,6 +1,7 @@
 """Every picture, drawn with colours that colour-blind eyes can tell apart."""
 
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,9 +130,11 @@ def wrapped(text: str, inches: float, size: float, lines: int = 4) -> str:
 
 def _broken(text: str, inches: float, size: float, lines: int) -> str:
     """Return one paragraph in lines that are narrow enough."""
-    if _width(text, size) <= inches:
+    whole = _width(text, size)
+    if whole <= inches:
         return text
-    for count in range(len(text) - 1, 1, -1):
+    most = math.ceil(1.5 * len(text) * inches / whole)  # of narrow letters more go into a line than on average
+    for count in range(most, 1, -1):
         found = textwrap.wrap(text, count, max_lines=lines, placeholder=" …")
         if max(_width(line, size) for line in found) <= inches:
             return "\n".join(found)

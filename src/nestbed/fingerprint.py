@@ -7,6 +7,8 @@ are stored with them, so that neither a nested program nor another way of writin
 import hashlib
 import re
 import warnings
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,7 @@ def _name(system: BaseSystem) -> str:
     return known[0] if known else system.name
 
 
+@lru_cache(maxsize=64)
 def _points(system: BaseSystem) -> np.ndarray:
     """Return rows of a state, a design and unconstrained parameters: states that random designs lead to."""
     theta_key, start_key = jax.random.split(jax.random.key(0))
@@ -111,10 +114,16 @@ def _points(system: BaseSystem) -> np.ndarray:
 
 def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
     """Return rows of values, one for each point, of every equation; what is not finite is NaN."""
+    found = {name: np.asarray(rows) for name, rows in _equations(system)(jnp.asarray(points.T)).items()}
+    return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
+
+
+@lru_cache(maxsize=64)
+def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """Return the program that evaluates every equation of a system; as for filters, one system has one program."""
     cuts = np.cumsum([len(system.state_names), len(system.design_names)])
 
-    @jax.jit
-    def equations(columns: jax.Array) -> dict[str, jax.Array]:
+    def evaluate(columns: jax.Array) -> dict[str, jax.Array]:
         x, u, position = (tuple(part) for part in jnp.split(columns, cuts))
         theta = system.parameters.constrain(position)
         found = {
@@ -133,8 +142,7 @@ def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
             for name, rows in found.items()
         }
 
-    found = {name: np.asarray(rows) for name, rows in equations(jnp.asarray(points.T)).items()}
-    return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
+    return jax.jit(evaluate)
 
 
 def _alike(before: np.ndarray | None, now: np.ndarray | None) -> bool:
