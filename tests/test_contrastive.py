@@ -95,6 +95,7 @@ def test_records_are_made_by_their_own_parameters_and_the_draws_are_others(monke
     assert len(np.unique(np.concatenate([theta, draws]))) == 12
 
 
+@pytest.mark.filterwarnings("ignore:the noise floor of")
 def test_gradient_against_finite_differences():
     """Twenty directions through all weights, in float64; with biases of 0 the start is on the rectifiers' kink."""
     system = nb.systems.NonlinearPendulum(noise_floor=0.01)

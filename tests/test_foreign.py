@@ -82,7 +82,7 @@ READERS = {
     "show": show,
     "evaluate": lambda folder: reading.policy(str(folder), LEAK, None),
     "evaluate a file": lambda folder: reading.policy(str(folder / "policy_last.npz"), LEAK, None),
-    "compare": lambda folder: reading.runs([folder], SYSTEM),
+    "compare": lambda folder: reading.trained([folder], SYSTEM),
     "places": lambda folder: cli._settings(next(iter(cli._places(folder, None, None, True).values())), True, None, {}),
     "resume": resume,
 }

@@ -54,6 +54,7 @@ def traces():
 
 
 def test_instances_of_a_class_share_a_program():
+    programs.drop()  # so that none are dropped meanwhile
     gains(Steady(0.0))
     before = traces()
     found = [gains(Steady(0.2 * i)) for i in range(5)]

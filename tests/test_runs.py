@@ -170,7 +170,7 @@ def test_the_best_of_many_is_expected_to_be_above_the_last():
 def test_train_and_show_tell_the_verdict(folder, capsys):
     from nestbed import cli
 
-    rows = [{"iteration": i, "eig": eig, "eig_error": 0.05} for i, eig in enumerate((4.71, 2.0, 1.87))]
+    rows = [{"iteration": i, "eig": eig, "eig_error": 0.05, "seconds": 1.0} for i, eig in enumerate((4.71, 2.0, 1.87))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "made the policy worse" in nb.load_run(folder, LinearLeak()).verdict
     toy = f"{HERE / 'toys.py'}:LinearLeak"
@@ -349,7 +349,8 @@ def test_points_of_another_system_are_not_those_of_the_paper():
 
 def test_a_policy_file_with_damaged_points_is_explained(folder):
     file = folder / "policy_last.npz"
-    arrays = storage.read(file)
+    with np.load(file) as stored:
+        arrays = dict(stored)
     about = json.loads(str(arrays["about"]))
     about["system"]["equations"] = "0123456789abcdef"
     file.write_bytes(storage.npz({**arrays, "about": np.array(json.dumps(about))}))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
+from nestbed import programs
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc.sweep import Diagnostics, Sweep
 from nestbed.training import score_climbing
@@ -282,6 +283,7 @@ def test_batches_cover_all_draws_once():
 
 def test_a_run_compiles_once():
     """After the first iteration nothing is compiled again, nor for another seed."""
+    programs.drop()  # so that none are dropped meanwhile
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, seconds, **_: compiled.append(event) if event.endswith("backend_compile_duration") else None

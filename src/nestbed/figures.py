@@ -144,5 +144,6 @@ def _broken(text: str, inches: float, size: float, lines: int) -> str:
 def _width(text: str, size: float) -> float:
     """Return the width of the longest line in inches."""
     font = FontProperties(size=size)
-    sizes = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in text.splitlines()]
+    shown = visible(text).replace("$", "S")  # a formula would be measured instead
+    sizes = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in shown.splitlines()]
     return float(max(sizes, default=0.0)) / 72.0

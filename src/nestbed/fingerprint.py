@@ -8,7 +8,6 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed import checks, systems
+from nestbed import checks, programs, systems
 from nestbed.errors import NestbedError
 from nestbed.system import BaseSystem
 
 POINTS = 16
 """States, designs and parameters at which equations are compared."""
-STEPS = 48
-"""Experiments after which the last of the states is taken, at most."""
 TOLERANCE = 1e-7
 """Values differ if they do by more than this, relative to themselves and to the size that the others have."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -88,28 +85,13 @@ def _name(system: BaseSystem) -> str:
     return known[0] if known else system.name
 
 
-@lru_cache(maxsize=64)
 def _points(system: BaseSystem) -> np.ndarray:
-    """Return rows of a state, a design and unconstrained parameters: states that random designs lead to."""
-    theta_key, start_key = jax.random.split(jax.random.key(0))
-    position = system.parameters.sample(theta_key, (POINTS,))
-    draw = np.random.default_rng(0)
-    low, high = np.array(system.designs.low), np.array(system.designs.high)
-
-    @jax.jit
-    def step(noise: jax.Array, x: jax.Array, u: jax.Array) -> jax.Array:
-        theta = system.parameters.constrain(position)
-        return jnp.stack(jnp.broadcast_arrays(*system.outcome(tuple(noise), tuple(x), tuple(u), theta)))
-
-    x = np.array(system.sample_start(start_key, POINTS)).T
-    steps = min(system.horizon, STEPS)
-    last = 1 + np.arange(POINTS) * steps // POINTS  # each point is taken after a number of experiments of its own
-    for t in range(int(last[-1])):
-        u = draw.uniform(low, high, (POINTS, len(low))).T
-        following = np.asarray(step(draw.standard_normal(x.shape), x, u))
-        x = np.where((t < last) & np.isfinite(following).all(axis=0), following, x)
-    u = draw.uniform(low, high, (POINTS, len(low))).T
-    return np.concatenate([x, u, np.stack(position)]).T
+    """Return rows of a state, a design and unconstrained parameters, where random designs lead."""
+    seen = checks.visited(system)
+    position = system.parameters.unconstrain(seen.theta)
+    rows = np.stack([*seen.x, *seen.u, *(np.asarray(value) for value in position)], axis=1)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    return rows[len(rows) * np.arange(POINTS) // POINTS]
 
 
 def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
@@ -118,7 +100,7 @@ def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
 
 
-@lru_cache(maxsize=64)
+@programs.cached(maxsize=64)
 def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]]:
     """Return the program that evaluates every equation of a system; as for filters, one system has one program."""
     cuts = np.cumsum([len(system.state_names), len(system.design_names)])

@@ -71,6 +71,10 @@ class Prior:
         """Map unconstrained coordinates to parameters."""
         return tuple(m.transform(z) for m, z in zip(self.marginals, position, strict=True))
 
+    def unconstrain(self, theta: Components) -> Components:
+        """Map parameters to unconstrained coordinates."""
+        return tuple(m.transform.inv(value) for m, value in zip(self.marginals, theta, strict=True))
+
     def log_density(self, position: Components) -> jax.Array:
         """Return the log-density of unconstrained coordinates (the Jacobian included)."""
         terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]

@@ -14,7 +14,7 @@ HOME = Path(__file__).parent
 NUMBERLESS = frozenset(
     f"nestbed.{name}"
     for name in (
-        *("cli", "__main__", "terminal", "figures", "training.events"),  # show
+        *("cli", "__main__", "terminal", "figures", "text", "training.events"),  # show
         *("runs", "storage", "fingerprint", "sources"),  # keep
         *("published", "reproduction", "reproduction.reproduce", "reproduction.tables"),
         *("reproduction.pictures", "reproduction.report"),
