@@ -10,7 +10,7 @@ from scipy import stats
 import nestbed as nb
 from nestbed.belief import IBIS, Gaussian, history, metropolis
 from nestbed.belief.base import Evidence, Record, components
-from nestbed.errors import NestbedError
+from nestbed.errors import NestbedError, NonFiniteError
 from nestbed.prior import Prior
 from toys import Leak
 
@@ -126,7 +126,7 @@ def test_ibis_agrees_with_the_exact_belief(records):
 
 
 def test_mutant_gain_from_the_wrong_time_is_caught(records):
-    with pytest.raises(AssertionError, match="predictive"):
+    with pytest.raises((AssertionError, NonFiniteError), match=r"predictive|which no outcome of the model has"):
         check_ibis_against_exact(WrongTime, records[0][:1], records[1][:1])
 
 

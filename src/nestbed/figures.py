@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
 
 from nestbed import storage
@@ -84,12 +83,7 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a picture, whole or not at all; names in it are shown as they are, never read as formulas."""
-    ticks = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
-    for text in figure.findobj(Text):
-        if text not in ticks:
-            text.set_parse_math(False)
-            text.set_text(visible(text.get_text()))
+    """Write a picture, whole or not at all."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=150)
     storage.write(file, stream.getvalue())
@@ -101,8 +95,8 @@ def style(index: int) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Return text that matplotlib shows as a label though it begins with `_`; `save` sees to formulas."""
-    return f" {text}" if text.startswith("_") else text
+    """Return text that matplotlib draws as it is: no formula, no label left out for its `_`, nothing invisible."""
+    return visible(f" {text}" if text.startswith("_") else text).replace("$", r"\$")
 
 
 def title(figure: Figure, text: str) -> None:
@@ -144,6 +138,6 @@ def _broken(text: str, inches: float, size: float, lines: int) -> str:
 def _width(text: str, size: float) -> float:
     """Return the width of the longest line in inches."""
     font = FontProperties(size=size)
-    shown = visible(text).replace("$", "S")  # a formula would be measured instead
-    sizes = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in shown.splitlines()]
+    lines = visible(text).splitlines()
+    sizes = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in lines]
     return float(max(sizes, default=0.0)) / 72.0
