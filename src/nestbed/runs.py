@@ -48,6 +48,8 @@ CURVE, DAMAGED = "curve.png", "checkpoint_damaged.npz"
 FILES = (CHECKPOINT, BEFORE, *POLICIES, METRICS, ABOUT, CONFIG, CURVE, DAMAGED)
 MOST = {METRICS: 2**28, ABOUT: 2**20, CONFIG: 2**16}
 """Bytes that a file may hold at most; half a million iterations in the case of the metrics."""
+LONGEST = 200
+"""Characters of a system's name."""
 NATS = 1e12
 """More than this is no gain."""
 PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
@@ -466,7 +468,8 @@ def _about(found: Any) -> dict[str, Any]:
 
 def _described(system: Any) -> dict[str, Any]:
     """Return a system's description, if it is one: its name will be shown, its settings compared."""
-    if not str.isidentifier(system["name"]) or type(system["settings"]) is not dict:
+    name = system["name"]
+    if not str.isidentifier(name) or len(name) > LONGEST or type(system["settings"]) is not dict:
         raise ValueError("the system has no name or no settings")
     check(system)
     return system
