@@ -1,6 +1,7 @@
 """Expected information gain, posteriors and comparisons."""
 
 import csv
+import math
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 import nestbed as nb
 from nestbed import figures
 from nestbed.evaluation import comparison, intervals
-from toys import LinearLeak
+from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)
 LINEAR = nb.systems.load("linear_pendulum")
@@ -255,3 +256,27 @@ def test_published_tables(tmp_path):
     assert judged.cells == 16
     assert not judged.beyond_three
     assert len(judged.beyond_two) <= 1
+
+
+def test_intervals_undo_halls_transformation():
+    """The ends are where the skewness-corrected t statistic is ± its quantile: exact, whatever the values."""
+    values = np.random.default_rng(0).gamma(3.0, 1.0, 20)
+    n, sd = len(values), values.std(ddof=1)
+    skewness = stats.skew(values, bias=False)
+    for end, sign in zip(intervals.of_mean(values), (1.0, -1.0), strict=True):
+        t = (values.mean() - end) / sd
+        corrected = t + skewness * t**2 / 3 + skewness**2 * t**3 / 27 + skewness / (6 * n)
+        np.testing.assert_allclose(corrected, sign * stats.t.ppf(0.975, n - 1) / math.sqrt(n), rtol=1e-9)
+
+
+def test_too_few_values_beat_nothing():
+    assert math.isnan(intervals.chance_above(1.0, (0.5, 1), (0.5, 10)))
+
+
+def test_improbable_outcomes_of_a_record_are_told():
+    leak = Leak()
+    record = nb.sweep(jax.random.key(0), leak, nb.policies.PRBS(leak), horizon=4, trajectories=1, eta=0.0)
+    states, designs = record.states[0], record.designs[0]
+    nb.posterior(jax.random.key(1), leak, states, designs, particles=64)
+    with pytest.warns(UserWarning, match=r"of 4 outcomes are improbable under every .* standard deviations off"):
+        nb.posterior(jax.random.key(1), leak, states, 30.0 * designs, particles=64)

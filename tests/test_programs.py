@@ -1,15 +1,20 @@
 """Compiled programs: shared where they are alike, made anew where anything they were made from has changed, bounded."""
 
+import collections
 import functools
+import math
 import types
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nestbed as nb
 from nestbed import programs
+from nestbed.policies.base import prepare
 from nestbed.smc.sweep import compiled_sweep
 from toys import LinearLeak
 
@@ -205,6 +210,177 @@ def digest(value):
 def test_digests_tell_values_apart(make):
     assert digest(make(1.0)) == digest(make(1.0))
     assert digest(make(1.0)) != digest(make(1.5))
+
+
+def planned(policy):
+    """The design of the first experiment."""
+    ready = prepare(policy, LEAK)
+    return float(eqx.filter_jit(lambda p: p.step(KEY, p.init(), jnp.ones(1), jnp.zeros(1))[1])(ready)[0])
+
+
+class Wrapper:
+    def __init__(self, function, gain):
+        functools.update_wrapper(self, function)
+        self.gain = gain
+
+    def __call__(self, x):
+        return self.gain * self.__wrapped__(x)
+
+
+def identity(x):
+    return x
+
+
+class Applies:
+    def __init__(self, function):
+        self.function = function
+
+    def init(self):
+        return None
+
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, self.function(1.0))
+
+
+class Telling(Steady):
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, 0.9 if isinstance(self.flow, float) else 0.1)
+
+
+class Kinds(Steady):
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, 0.9 if self.flow is True else 0.1)
+
+
+class Numbered(Steady):
+    flow = 0.5
+
+
+class Inherits(Numbered):
+    def __init__(self, value):
+        self._flow = value
+
+    @property
+    def flow(self):
+        return self._flow
+
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, self.flow)
+
+
+class Mangled(Applies):
+    __slots__ = ("__flow",)
+    limit = 1.0
+
+    def __init__(self, flow):
+        self.__flow = flow
+
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, self.__flow * self.limit)
+
+
+class Mapped(dict):
+    init = Applies.init
+
+    def step(self, key, carry, x, u_previous):
+        return carry, jnp.full(1, self["flow"])
+
+
+@pytest.mark.parametrize(
+    ("policies", "designs"),
+    [
+        ([Applies(optax.constant_schedule(0.1)), Applies(optax.constant_schedule(0.9))], (0.1, 0.9)),
+        ([Applies(Wrapper(identity, 0.2)), Applies(Wrapper(identity, 0.8))], (0.2, 0.8)),
+        ([Applies(functools.partial(jnp.multiply, 0.2)), Applies(functools.partial(jnp.multiply, 0.7))], (0.2, 0.7)),
+        ([Telling(0.3), Telling(1)], (0.9, 0.1)),
+        ([Kinds(1), Kinds(True)], (0.1, 0.9)),
+        ([Inherits(0.1), Inherits(0.9)], (0.1, 0.9)),
+        ([Mangled(0.1), Mangled(0.9)], (0.1, 0.9)),
+        ([Mapped(flow=0.1), Mapped(flow=0.9)], (0.1, 0.9)),
+        ([Steady(0.5), Steady(0.5, share=0.2)], (math.tanh(0.5), math.tanh(0.1))),
+    ],
+)
+def test_policies_that_differ_have_designs_of_their_own(policies, designs):
+    assert [planned(policy) for policy in policies] == pytest.approx(designs)
+
+
+def base(value):
+    return type("Base", (), {"value": value})
+
+
+def default(value):
+    def function(x=value):
+        return x
+
+    return function
+
+
+def getter(value):
+    return property(lambda self: value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        default,
+        getter,
+        lambda v: type("Derived", (base(v),), {}),
+        lambda v: types.SimpleNamespace(a=v),
+        lambda v: collections.deque([v, identity]),
+        lambda v: functools.cached_property(lambda self: v),
+        lambda v: type("Called", (), {"__call__": lambda self: v})(),
+        lambda v: optax.constant_schedule(v),
+        lambda v: Wrapper(identity, v),
+    ],
+)
+def test_digests_look_into_what_code_may_hold(make):
+    assert digest(make(1.0)) == digest(make(1.0))
+    assert digest(make(1.0)) != digest(make(1.5))
+
+
+def test_functions_with_attributes_are_told_apart():
+    before = digest(identity)
+    identity.gain = 0.3
+    assert digest(identity) != before
+    del identity.gain
+
+
+def test_strange_objects_are_read_without_harm():
+    class Lazy:
+        def __getattr__(self, name):
+            return Lazy()
+
+    class Grim:
+        def __repr__(self):
+            raise RuntimeError
+
+        __hash__ = object.__hash__
+
+    cyclic = []
+    cyclic.append([cyclic])
+    gone = jnp.ones(2)
+    gone.delete()
+    many = [[i] for i in range(30_000)]
+    for value in (Lazy(), {Grim(), Grim()}, cyclic, gone, 10**5000, np.array([Grim()]), iter([1]), many):
+        assert digest(value) == digest(value)
+
+
+def test_a_class_that_changes_all_the_time_is_told(monkeypatch):
+    monkeypatch.setattr(programs, "drop", lambda: None)
+    growing = []
+
+    class Grows(Steady):
+        def report(self):
+            return growing
+
+    def grow(times):
+        for i in range(times):
+            growing.append(i)
+            programs.current(Grows)
+
+    grow(programs.OFTEN)
+    with pytest.warns(UserWarning, match="the code of Grows, or a value that it reads, has changed 8 times"):
+        grow(1)
 
 
 @pytest.mark.slow

@@ -272,3 +272,44 @@ def test_settings_of_jax_that_filters_cannot_run_under(setting, told):
     for call in calls:
         with setting(), pytest.raises(NestbedError, match=told):
             call()
+
+
+def test_attributes_that_are_read_in_any_way_are_not_told():
+    class Reads(Leak):
+        far, deep, named_1, mass, share = 0.1, 0.2, 0.3, 2.0, 0.4
+        weight = mass * 9.81
+
+        def drift(self, x, u, theta):
+            jitted = jax.jit(lambda level: level * self.share)
+            return super().drift(x, u, theta) + outer_of(self) + getattr(self, f"named_{1}") + jitted(self.weight)
+
+    Reads()
+
+
+def outer_of(system):
+    return system.far + deep_of(system)
+
+
+def deep_of(system):
+    return system.deep
+
+
+def test_a_start_at_rest_is_no_explosion():
+    class Cart(nb.System):
+        state = ("position", "velocity")
+        designs = nb.Box(force=(-10.0, 10.0))
+        prior = {"mass": dist.LogNormal(0.0, 0.1)}
+        step, diffusion = 0.1, (0.01, 0.01)
+        start = {"velocity": dist.Normal(0.0, 1e-4)}
+
+        def drift(self, x, u, theta):
+            return x.velocity, u.force / theta.mass
+
+    nb.policies.Random(Cart())
+
+
+@pytest.mark.parametrize("result", [None, {"level": 1.0}])
+def test_a_drift_that_returns_no_number_is_told(result):
+    kind = type("Forgot", (Leak,), {"drift": lambda self, x, u, theta: result})
+    with pytest.raises(NestbedError, match=r"the drift of Forgot returned .* for 'level'; end it with `return`"):
+        kind()

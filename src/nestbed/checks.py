@@ -1,8 +1,10 @@
 """Validation of what a user wrote in a system: each complaint is one sentence."""
 
 import difflib
+import inspect
 import keyword
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -44,7 +46,7 @@ def instance(system: object) -> None:
 
     jax_settings()
     if isinstance(system, BaseSystem):
-        programs.current(type(system))
+        programs.current(type(system), system._settings, vars(system))
         plausible(system)
         return
     if isinstance(system, type):
@@ -91,14 +93,46 @@ def _short(value: Any) -> str:
 def unused(system: "BaseSystem", known: Mapping[str, Any]) -> None:
     """Warn of public class attributes that nestbed does not know and that no code of the class reads."""
     own = [kind for kind in type(system).__mro__ if not kind.__module__.startswith("nestbed.")]
-    read = set().union(*(programs.names_read(kind) for kind in own))
-    for name in system._settings:
-        if name not in known and name not in read and any(name in vars(kind) for kind in own):
+    doubtful = [name for name in system._settings if name not in known and any(name in vars(kind) for kind in own)]
+    if not doubtful:
+        return
+    read = _read(system).union(*(programs.names_read(kind) for kind in own))
+    for name in doubtful:
+        if name not in read and not any(_written_twice(kind, name) for kind in own):
             warnings.warn(
                 f"{system.name} has an attribute {name!r}, which is no setting of nestbed and which none of its "
                 "methods reads, so it changes nothing; remove it, or correct its name.",
                 stacklevel=_outside(),
             )
+
+
+def _read(system: "BaseSystem") -> set[str]:
+    """Return the attributes that a system's functions read when they are traced."""
+    read: set[str] = set()
+
+    def note(self: Any, name: str) -> Any:
+        read.add(name)
+        return object.__getattribute__(self, name)
+
+    spy: Any = object.__new__(type(type(system).__name__, (type(system),), {"__getattribute__": note}))
+    object.__getattribute__(spy, "__dict__").update(vars(system))
+    x, u, theta = (_components(len(names), ()) for names in (system.state, system.designs.names, system.prior))
+    for call in (spy.rates, spy.variance):
+        jax.eval_shape(call, x, u, theta)
+    if callable(getattr(spy, "features", None)):
+        jax.eval_shape(lambda x, u: spy.features(system.State(*x), system.Design(*u)), x, u)
+    if callable(getattr(spy, "view", None)):
+        jax.eval_shape(lambda x: spy.view(system.State(*x)), x)
+    return read
+
+
+def _written_twice(kind: type, name: str) -> bool:
+    """Return whether the source of a class names something more often than where it is set."""
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return False
+    return len(re.findall(rf"\b{re.escape(name)}\b", source)) > 1
 
 
 def _outside() -> int:
@@ -221,8 +255,8 @@ def _visited(system: "BaseSystem", start: Any, inputs: Any, normals: Any, theta:
     return Visited(x, u, tuple(jnp.tile(value, STEPS) for value in theta), euler, fine)
 
 
-RUNAWAY = 1e3
-"""How much farther than one step many small ones may go, before even they are too long."""
+RUNAWAY = 1e30
+"""How far many small steps may go from the start, in its units, before even they are too long."""
 LONG_STEP = 3.0
 """Spreads of the prior predictive by which one step may miss what many small ones give."""
 
@@ -250,7 +284,7 @@ def _long_step(name: str, x: Any, euler: Any, fine: Any) -> str | None:
         moved, small = (np.nan_to_num(np.abs(y - x), nan=np.inf) for y in (euler, fine))
         missed = np.median(np.nan_to_num(np.abs(euler - fine), nan=np.inf))
         far, near = np.median(small[:RIGS]), np.median(moved[:RIGS])
-        if np.isfinite(near) and (np.isinf(far) or far > RUNAWAY * near > 0.0):
+        if np.isfinite(near) and not far <= RUNAWAY * (1.0 + np.median(np.abs(x[:RIGS]))):
             return f"moves {name!r} by {near:.3g}, and in {PARTS} small ones it explodes"
         low, high = np.nanquantile(fine, (0.16, 0.84)) if np.isfinite(missed) else (0.0, 0.0)
         if missed > LONG_STEP * 0.5 * (high - low) > 0.0:
@@ -381,6 +415,11 @@ def _shapes(system: "BaseSystem", what: str, values: Any, shape: tuple[int, ...]
             f"{system.state}; return one per state, in that order."
         )
     for name, value in zip(system.state, values, strict=True):
+        if not (hasattr(value, "shape") or _number(value)):
+            raise NestbedError(
+                f"the {what} of {system.name} returned {_told(value)} for {name!r}; end it with `return` and one "
+                f"number per state, in the order {system.state}."
+            )
         got = jnp.shape(value)
         try:
             fits = jnp.broadcast_shapes(got, shape) == shape

@@ -22,6 +22,8 @@ from nestbed.system import BaseSystem
 
 POINTS = 16
 """States, designs and parameters at which equations are compared."""
+FAR = 10.0
+"""How much farther from the middle the states of a second set of points are."""
 TOLERANCE = 1e-7
 """Values differ if they do by more than this, relative to themselves and to the size that the others have."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -91,7 +93,16 @@ def _points(system: BaseSystem) -> np.ndarray:
     position = system.parameters.unconstrain(seen.theta)
     rows = np.stack([*seen.x, *seen.u, *(np.asarray(value) for value in position)], axis=1)
     rows = rows[np.isfinite(rows).all(axis=1)]
-    return rows[len(rows) * np.arange(POINTS) // POINTS]
+    near = rows[len(rows) * np.arange(POINTS) // POINTS]
+    far = near.copy()  # where limits and end stops may be, at the corners of the box
+    states, ends = len(system.state_names), len(system.state_names) + len(system.design_names)
+    middle = np.median(rows[:, :states], axis=0)
+    far[:, :states] = middle + FAR * (far[:, :states] - middle)
+    corners = np.array([system.designs.low, system.designs.high])
+    far[:, states:ends] = corners[
+        np.arange(POINTS)[:, None] // 2 ** np.arange(ends - states) % 2, np.arange(ends - states)
+    ]
+    return np.concatenate([near, far])
 
 
 def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
@@ -188,7 +199,11 @@ def _plain(value: Any) -> Any:
         base = getattr(value, "base_dist", None)
         return told if base is None or base.get_args() == arguments else f"{told} of {_plain(base)}"
     if hasattr(value, "items"):
-        return {name: _plain(item) for name, item in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(_plain(item)) for item in value)
+    if isinstance(value, float) and value != value:
+        return "nan"
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, np.ndarray):

@@ -11,6 +11,8 @@ import hashlib
 import sys
 import sysconfig
 import types
+import warnings
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -24,6 +26,10 @@ MOST_MAPS = 0.6
 """Share of the memory regions that a process may map: beyond it all programs are dropped, each maps hundreds."""
 MOST_PROGRAMS = 256
 """The same where the system does not tell: programs compiled since they were last dropped."""
+OFTEN = 8
+"""Changes of one class after which it is told that they cost time."""
+MOST_VALUES = 20_000
+"""Objects that are looked into for one class; further ones count by their identity."""
 LOOK = 8
 """How many programs are compiled between two looks at the memory they map."""
 
@@ -33,6 +39,7 @@ _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _caches: list[Callable[[], None]] = []
 _compiled = {"since drop": 0, "since look": 0}
 _digests: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+_changes: WeakKeyDictionary[type, int] = WeakKeyDictionary()
 
 
 def cached(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -55,13 +62,33 @@ def drop() -> None:
     gc.collect()
 
 
-def current(kind: type) -> None:
-    """Drop all programs if the code of a user's class, or a value that it uses, has changed since it was last seen."""
+def current(kind: type, settings: Any = None, seen: dict[str, Any] | None = None) -> None:
+    """Drop all programs if the code of a user's class, or a value that it uses, has changed since it was last seen.
+
+    `settings` are an instance's own, and `seen` is where it remembers how they were.
+    """
     digest = Reader().read(kind)
-    if _digests.setdefault(kind, digest) != digest:
-        _digests[kind] = digest
+    changed = _digests.setdefault(kind, digest) != digest
+    _digests[kind] = digest
+    if seen is not None:
+        own = Reader().read(settings)
+        changed |= seen.setdefault("_settings_seen", own) != own
+        seen["_settings_seen"] = own
+    if changed:
+        _warn_of_change(kind)
         drop()
     _keep_few()
+
+
+def _warn_of_change(kind: type) -> None:
+    """Say so when programs of one class are dropped again and again."""
+    _changes[kind] = _changes.get(kind, 0) + 1
+    if _changes[kind] == OFTEN:
+        warnings.warn(
+            f"the code of {kind.__name__}, or a value that it reads, has changed {OFTEN} times, and everything was "
+            "compiled anew each time; keep what changes from call to call out of its methods.",
+            stacklevel=4,
+        )
 
 
 def _count(event: str, *_: object, **__: object) -> None:
@@ -93,10 +120,32 @@ def _foreign(module: str) -> bool:
     if module.partition(".")[0] in ("nestbed", "builtins"):
         return True
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return module in sys.builtin_module_names
+    return module in sys.builtin_module_names if file is None else _library(file)
+
+
+@functools.cache
+def _library(file: str) -> bool:
+    """Return whether a file is part of Python, of a library or of nestbed."""
     libraries = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(Path(file).is_relative_to(library) for library in libraries)
+    return any(Path(file).is_relative_to(library) for library in (*libraries, str(Path(__file__).parent)))
+
+
+_PLAIN = (bool, int, float, complex, str, bytes)
+_UNREAD = frozenset(
+    f"__{name}__"
+    for name in (
+        "dict",
+        "weakref",
+        "doc",
+        "module",
+        "annotations",
+        "qualname",
+        "abstractmethods",
+        "firstlineno",
+        "slots",
+    )
+)
+"""What a class has of itself, whatever its code."""
 
 
 class Reader:
@@ -104,7 +153,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
-        self.seen: dict[int, Any] = {}  # by id; the objects are held so that no id is used twice
+        self.seen: dict[int, tuple[int, Any]] = {}  # by id; the objects are held so that no id is used twice
 
     def read(self, value: Any) -> str:
         """Return a digest that is equal for equal code and values."""
@@ -112,18 +161,22 @@ class Reader:
         return self.hash.hexdigest()
 
     def _add(self, value: Any) -> None:
-        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-            self._say(f"{type(value).__name__} {value!r}")
-            return
-        if id(value) in self.seen:
-            self._say(f"again {list(self.seen).index(id(value))}")
-            return
-        self.seen[id(value)] = value
-        self._look(value)
+        if value is None or type(value) in _PLAIN:
+            self._say(f"{type(value).__name__} {hex(value) if type(value) is int else repr(value)}")
+        elif id(value) in self.seen:
+            self._say(f"again {self.seen[id(value)][0]}")
+        else:
+            self.seen[id(value)] = len(self.seen), value
+            try:
+                self._look(value)
+            except Exception:  # whatever a strange object does when it is looked at
+                self._say(f"object {id(value)}")
 
     def _look(self, value: Any) -> None:
         """Add what a value is made of."""
-        if isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(value, jax.core.Tracer):
+        if len(self.seen) > MOST_VALUES:
+            self._say(f"object {id(value)}")
+        elif isinstance(value, np.ndarray | np.generic | jax.Array) and not isinstance(value, jax.core.Tracer):
             self._array(value)
         elif isinstance(value, types.CodeType):
             self._all("code", value.co_code, *value.co_names, *value.co_varnames, *value.co_consts)
@@ -135,14 +188,20 @@ class Reader:
             self._say(f"module {value.__name__}")
         elif isinstance(value, Mapping):
             self._all("mapping", *(part for item in value.items() for part in item))
-        elif isinstance(value, tuple | list):
-            self._all(type(value).__name__, *value)
+        elif isinstance(value, tuple | list | deque):
+            self._sequence(value)
         elif isinstance(value, set | frozenset):
             self._all("set", *sorted(value, key=repr))
-        elif (parts := _parts(value)) is not None:
-            self._all(f"{type(value).__module__}.{type(value).__qualname__}", *parts)
         else:
-            self._say(f"object {id(value)}")
+            parts = _parts(value)
+            name = f"{type(value).__module__}.{type(value).__qualname__}"
+            self._say(f"object {id(value)}") if parts is None else self._all(name, *parts)
+
+    def _sequence(self, values: Any) -> None:
+        if all(type(value) in _PLAIN for value in values):
+            self._say(f"{type(values).__name__} {values!r}")
+        else:
+            self._all(type(values).__name__, *values)
 
     def _array(self, value: Any) -> None:
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -153,18 +212,26 @@ class Reader:
 
     def _function(self, function: types.FunctionType) -> None:
         self._say(f"function {function.__module__}.{function.__qualname__}")
-        if _foreign(function.__module__ or ""):
+        self._all("", function.__defaults__, function.__kwdefaults__)
+        cells = [cell.cell_contents if _filled(cell) else None for cell in function.__closure__ or ()]
+        self._all("closure", *cells)
+        if _library(function.__code__.co_filename):
             return
-        self._all("", function.__code__, function.__defaults__, function.__kwdefaults__)
-        for cell in function.__closure__ or ():
-            self._add(cell.cell_contents if _filled(cell) else None)
+        self._all("code", function.__code__, vars(function))
         names = _names(function.__code__)
         for name in sorted(names & function.__globals__.keys()):
-            value = function.__globals__[name]
-            self._all(name, value)
-            if isinstance(value, types.ModuleType) and not _foreign(value.__name__):
-                for attribute in sorted(names & vars(value).keys()):
-                    self._all(attribute, vars(value)[attribute])
+            self._all(name, function.__globals__[name])
+        modules = [*cells, *(function.__globals__.get(name, sys.modules.get(name)) for name in sorted(names))]
+        for module in modules:
+            self._module(module, names, frozenset())
+
+    def _module(self, module: Any, names: set[str], within: frozenset[str]) -> None:
+        """Add what code with these names may read in a module of the user's own, and in modules within it."""
+        if not isinstance(module, types.ModuleType) or _foreign(module.__name__) or module.__name__ in within:
+            return
+        for name in sorted(names & vars(module).keys()):
+            self._all(name, vars(module)[name])
+            self._module(vars(module)[name], names, within | {module.__name__})
 
     def _class(self, kind: type) -> None:
         self._say(f"class {kind.__module__}.{kind.__qualname__}")
@@ -172,7 +239,7 @@ class Reader:
             return
         self._all("bases", *kind.__bases__)
         for name, value in vars(kind).items():
-            if not (name.startswith("__") and name.endswith("__")) and not name.startswith("_abc_"):
+            if name not in _UNREAD and not name.startswith("_abc_"):
                 self._all(name, value)
 
     def _all(self, kind: str, *values: Any) -> None:
@@ -195,7 +262,7 @@ def names_read(kind: type) -> set[str]:
         for name in _names(function.__code__)
         if isinstance(function.__globals__.get(name), types.FunctionType)
     ]
-    return set().union(*(_names(code) | _texts(code) for code in (*codes, *called)))
+    return set().union(*(_names(code) for code in (*codes, *called)))
 
 
 def _texts(code: types.CodeType) -> set[str]:
@@ -203,9 +270,9 @@ def _texts(code: types.CodeType) -> set[str]:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return every name that code looks up, in the functions within it too."""
+    """Return every name that code looks up, or writes as text for `getattr`, in the functions within it too."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    return {*code.co_names}.union(*(_names(part) for part in inner))
+    return {*code.co_names, *_texts(code)}.union(*(_names(part) for part in inner))
 
 
 def _filled(cell: types.CellType) -> bool:
@@ -222,16 +289,18 @@ def _parts(value: Any) -> tuple[Any, ...] | None:
         return value.__func__, getattr(value, "__self__", None)
     if isinstance(value, property):
         return value.fget, value.fset
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
-    if hasattr(value, "__wrapped__"):  # such as a function under jax.jit
-        return (value.__wrapped__,)
+    module = type(value).__module__
+    if _foreign(module) and hasattr(value, "__wrapped__"):  # such as a function under jax.jit
+        return (value.__wrapped__,) if module.startswith("jax") else (value.__wrapped__, attributes(value))
     if not jax.tree_util.all_leaves([value]):  # distributions, modules of equinox
         leaves, structure = jax.tree.flatten(value)
         return str(structure), *leaves
-    module = type(value).__module__
-    known = module.startswith("nestbed.") or dataclasses.is_dataclass(value) or not _foreign(module)
-    return (type(value), *attributes(value).items()) if known else None
+    looked = dataclasses.is_dataclass(value) or hasattr(value, "__dict__") or not _foreign(module)
+    return (type(value), *attributes(value).items()) if looked else None
 
 
 def attributes(value: Any) -> dict[str, Any]:
@@ -244,4 +313,9 @@ def attributes(value: Any) -> dict[str, Any]:
 def _slots(kind: type) -> tuple[str, ...]:
     slots = vars(kind).get("__slots__", ())
     names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+    return tuple(_mangled(name, kind) for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _mangled(name: str, kind: type) -> str:
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name

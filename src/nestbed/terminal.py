@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -260,7 +260,8 @@ class Training:
         row, total = run.metrics[-1], run.config.iterations
         told = f"EIG {row['eig']:.3f} ± {_or_dash(row['eig_error'], 3)} nats"
         steady = [r["seconds"] for r in run.metrics[2:]][-10:]  # the first iterations compile
-        rate = f"{len(steady) / sum(steady):.2f}/s" if sum(steady) > 0.0 else ""
+        pace = median(steady) if steady else 0.0  # one of them may have compiled, after a run was resumed
+        rate = f"{1.0 / pace:.2f}/s" if pace > 0.0 else ""
         if run.iteration == 0:
             rate = "compiling …"
         if self.live is not None:
@@ -270,7 +271,7 @@ class Training:
             self.bar.update(task, completed=run.iteration, told=f"{told} {rate}")
             self.live.update(Group(self.bar, curve([[r["eig"] for r in run.metrics]])))
             return
-        left = f"{(total - run.iteration) / len(steady) * sum(steady):.0f} s left" if steady else ""
+        left = f"{(total - run.iteration) * pace:.0f} s left" if steady else ""
         parts = (f"{name}: iteration {run.iteration}/{total}", told, rate, left)
         print(visible("  ".join(part for part in parts if part), keep=""), file=sys.stderr, flush=True)
 

@@ -57,6 +57,7 @@ def posterior(
     faults.check_states(system, record.states, record.designs)
     faults.check(system, fault)
     _warn_of_collapse(result, made)
+    _warn_of_improbable(system, np.asarray(result.log_predictive))
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
@@ -97,6 +98,26 @@ def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
             "particles.",
             stacklevel=3,
         )
+
+
+def _warn_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> None:
+    """Warn of outcomes that lie far from what every parameter in the belief predicts; noise must be constant."""
+    if not system.constant_noise:
+        return
+    deviance = -2.0 * log_predictive - system.log_volume  # at least that of the particle that explains it best
+    far = np.argwhere(deviance > ODD * len(system.state_names))
+    if len(far):
+        warnings.warn(
+            f"{len(far)} of {deviance.size} outcomes are improbable under every parameter in the belief (the first of "
+            f"experiment {int(far[0, -1])}, about {float(deviance[tuple(far[0])]) ** 0.5:.0f} standard deviations "
+            "off), so this posterior may say little: check the units and the order of the record's columns and "
+            "designs, the noise of the model, or raise particles.",
+            stacklevel=3,
+        )
+
+
+ODD = 60.0
+"""Deviance of an outcome, per state, that is no chance: a state 7.7 standard deviations off has it."""
 
 
 def _check(system: BaseSystem, states: jax.Array, designs: jax.Array) -> None:

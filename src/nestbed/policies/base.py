@@ -1,12 +1,14 @@
 """What a policy is, and how any object with `init` and `step` becomes one that compiles."""
 
+import contextlib
+import copy
+import dis
 import functools
 import re
 import types
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -16,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed import checks, programs
-from nestbed.box import Box
 from nestbed.errors import NestbedError
 from nestbed.system import BaseSystem
 
@@ -78,10 +79,11 @@ class _Plain(eqx.Module):
     """A policy that is no pytree: its attributes travel as data, so that instances share a program."""
 
     attributes: dict[str, Any]
-    kind: type = eqx.field(static=True)
+    blank: _Opaque = eqx.field(static=True)  # the class, or an object of one that cannot be made empty
 
     def _object(self) -> Any:
-        clone: Any = object.__new__(self.kind)
+        kind = self.blank.value
+        clone: Any = object.__new__(kind) if isinstance(kind, type) else copy.copy(kind)
         for name, value in self.attributes.items():
             clear = jax.tree.map(lambda leaf: leaf.value if isinstance(leaf, _Opaque) else leaf, value)
             object.__setattr__(clone, name, clear)
@@ -126,12 +128,12 @@ def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
     ready = _plain(policy) if jax.tree_util.all_leaves([policy]) else policy
     name = type(policy).__name__
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf) if type(leaf) is float else leaf, ready)
-    try:
-        _trace(numbers, system, name)
-    except Exception:  # a number decides the policy's form, or the policy is wrong whatever its numbers are
-        _trace(ready, system, name)
-        return ready
-    return numbers
+    with contextlib.suppress(Exception):  # a number decides the policy's form, or it is wrong whatever they are
+        if not _tells_numbers(type(policy)):
+            _trace(numbers, system, name)
+            return numbers
+    _trace(ready, system, name)
+    return ready
 
 
 def _check_origin(policy: Any, system: BaseSystem) -> None:
@@ -175,17 +177,40 @@ def _trace(policy: Any, system: BaseSystem, name: str) -> None:
 
 
 def _plain(policy: Any) -> _Plain:
-    inherited = {
-        name: value
-        for base in reversed(type(policy).__mro__[:-1])
-        for name, value in vars(base).items()
-        if not name.startswith("_") and not hasattr(value, "__get__")
-    }
-    clear = (bool, int, float, complex, str, bytes, jax.Array, np.ndarray, np.generic, BaseSystem, Box)
-    attributes = {**inherited, **programs.attributes(policy)}
-    return _Plain(
-        jax.tree.map(lambda leaf: leaf if isinstance(leaf, clear) else _Opaque(leaf), attributes), type(policy)
+    kind: Any = type(policy)
+    plain = kind.__new__ is object.__new__  # and not a class that inherits from a built-in one, such as dict
+    blank = _Opaque(kind if plain else policy)
+    held = programs.attributes(policy)
+    return _Plain({name: _travelling(value) for name, value in held.items()}, blank)
+
+
+def _travelling(value: Any) -> Any:
+    """Return an attribute with what is a number as data and all else as it is, told apart by type and value."""
+    try:
+        leaves, structure = jax.tree.flatten(value)
+    except Exception:  # a dictionary whose keys have no order
+        return _Opaque(value)
+    number = (float, jax.Array, np.ndarray, np.generic)
+    kept = [leaf if isinstance(leaf, number) and _numeric(leaf) else _Opaque(leaf) for leaf in leaves]
+    return jax.tree.unflatten(structure, kept)
+
+
+def _numeric(leaf: Any) -> bool:
+    return type(leaf) is float or (
+        hasattr(leaf, "dtype") and (isinstance(leaf, jax.Array) or leaf.dtype.kind in "biufc")
     )
+
+
+TELLING = frozenset({"isinstance", "type", "isscalar", "str", "repr", "format", "hash", "hasattr", "issubclass"})
+"""Names by whose use code may tell a number from one that is only known when it runs."""
+
+
+def _tells_numbers(kind: type) -> bool:
+    """Return whether the code of a class may treat a float otherwise than as a number."""
+    own = [base for base in kind.__mro__ if not base.__module__.startswith(("nestbed.", "equinox."))]
+    codes = [value.__code__ for base in own for value in vars(base).values() if isinstance(value, types.FunctionType)]
+    written = any(step.opname.startswith("FORMAT_") for code in codes for step in dis.get_instructions(code))
+    return written or any(programs.names_read(base) & TELLING for base in own)
 
 
 @programs.cached(maxsize=256)
@@ -218,7 +243,7 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
     """Explain that a policy's x and u_previous are vectors, to one that asks for their components by name."""
     try:
