@@ -56,8 +56,8 @@ def posterior(
     result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
     faults.check_states(system, record.states, record.designs)
     faults.check(system, fault)
-    _warn_of_collapse(result, made)
-    _warn_of_improbable(system, np.asarray(result.log_predictive))
+    if not _warned_of_improbable(system, np.asarray(result.log_predictive)):
+        _warn_of_collapse(result, made)
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
@@ -100,10 +100,10 @@ def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
         )
 
 
-def _warn_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> None:
+def _warned_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> bool:
     """Warn of outcomes that lie far from what every parameter in the belief predicts; noise must be constant."""
     if not system.constant_noise:
-        return
+        return False
     deviance = -2.0 * log_predictive - system.log_volume  # at least that of the particle that explains it best
     far = np.argwhere(deviance > ODD * len(system.state_names))
     if len(far):
@@ -114,6 +114,7 @@ def _warn_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> None:
             "designs, the noise of the model, or raise particles.",
             stacklevel=3,
         )
+    return bool(len(far))
 
 
 ODD = 60.0
