@@ -28,6 +28,7 @@ def installed(monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(interrupts, "_asked", False)
+    monkeypatch.setattr(interrupts, "_working", False)
     interrupts.install()
     yield
     signal.signal(signal.SIGINT, before)
@@ -65,8 +66,16 @@ def in_weak_reference():
     assert kept() is None
 
 
-@pytest.mark.parametrize("lands", [in_collection, in_finalisation, in_weak_reference])
-def test_ctrl_c_that_python_drops_is_obeyed_at_the_next_turn(installed, capsys, lands):
+def in_import():
+    """As jax and matplotlib import parts of themselves when they are first needed."""
+    sys.modules.pop("pressing", None)
+    import pressing  # noqa: F401
+
+
+@pytest.mark.parametrize("lands", [in_collection, in_finalisation, in_weak_reference, in_import])
+def test_ctrl_c_that_python_drops_is_obeyed_at_the_next_turn(installed, capsys, monkeypatch, tmp_path, lands):
+    (tmp_path / "pressing.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    monkeypatch.syspath_prepend(tmp_path)
     interrupts.check()
     lands()
     assert interrupts.asked()
@@ -119,16 +128,18 @@ def test_a_process_that_was_started_to_ignore_it_goes_on(tmp_path):
     assert process.returncode == 0, told
 
 
-SLOW = "import time\nprint('importing', flush=True)\n"
+SLOW = "import sys, time\nprint('importing', flush=True)\n"
+CONVERTED = """
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("as numpy does within jaxlib", file=sys.stderr)
+    raise ImportError("initialisation failed")
+"""
 
 
 @pytest.mark.parametrize(
-    ("module", "code"),
-    [
-        ("cyclopts", "time.sleep(60)"),
-        ("jax", "time.sleep(60)"),
-        ("jax", "try:\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  raise ImportError('initialisation failed')"),
-    ],
+    ("module", "code"), [("cyclopts", "time.sleep(60)"), ("jax", "time.sleep(60)"), ("jax", CONVERTED)]
 )
 def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(tmp_path, module, code):
     (tmp_path / f"{module}.py").write_text(SLOW + code)

@@ -135,6 +135,7 @@ def train(
     settings = settings.resolve(model)
     found: list[Run] = []
     try:
+        interrupts.check()
         names = {k: f"seed {k}" if len(places) > 1 else system for k in places}
         with terminal.Training(list(names.values()), settings.iterations, quiet) as watch:
             for k, place in places.items():
@@ -377,6 +378,7 @@ def reproduce(
     folder = out or Path("results") / ("reproduction_quick" if quick else "reproduction")
     cells = plan(names, scale, scale.trainings if seeds is None else seeds)
     try:
+        interrupts.check()
         with terminal.Reproducing(cells) as watch:
             done = reproduce(cells, folder, scale, watch)
     except KeyboardInterrupt:
@@ -476,6 +478,7 @@ def _score(
     if folder is not None:
         for kind in ("csv", "png"):
             storage.plain(folder / f"{name}.{kind}")
+    interrupts.check()
     rounds = 2 if settings.contrastive else 1
     with terminal.Comparing(policies, rounds * settings.seeds * settings.trajectories) as advance:
         scores = comparison.compare(

@@ -1,8 +1,8 @@
 """Ctrl-C that is never lost.
 
 Python drops an exception that is raised where nobody can catch it: in a callback of the garbage collector, of which jax
-has one, or while an object is finalised. So the command line notes that it was asked to stop, and loops ask at each
-turn whether it was.
+has one, or while an object is finalised; and a library that is broken off while it is imported makes something else of
+it. So the command line notes that it was asked to stop, and loops ask at each turn whether it was.
 """
 
 import contextlib
@@ -14,10 +14,12 @@ import threading
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
+_IMPORT = "<frozen importlib._bootstrap>"
 STATUS = 130
 """Exit status after Ctrl-C."""
 
 _asked = False
+_working = False
 
 
 def install() -> None:
@@ -29,7 +31,9 @@ def install() -> None:
 
 
 def check() -> None:
-    """Stop here if that was asked for."""
+    """Stop here if that was asked for; from the first time on there is work to be ended in good order."""
+    global _working
+    _working = True
     if _asked:
         raise KeyboardInterrupt
 
@@ -64,18 +68,27 @@ def leave() -> NoReturn:
 def _ask(number: int, frame: FrameType | None) -> None:
     global _asked
     _asked = True
-    if not _dropped(frame):
+    codes = _codes(frame)
+    importing = any(code.co_filename == _IMPORT for code in codes)
+    if importing and not _working:
+        stop()
+    if not importing and not _dropped(codes):
         raise KeyboardInterrupt
 
 
-def _dropped(frame: FrameType | None) -> bool:
-    """Return whether an exception raised in this frame would be dropped."""
-    callbacks: set[CodeType | None] = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+def _codes(frame: FrameType | None) -> list[CodeType]:
+    """Return what is being run, the innermost first."""
+    codes = []
     while frame is not None:
-        if frame.f_code in callbacks or frame.f_code.co_name == "__del__":
-            return True
+        codes.append(frame.f_code)
         frame = frame.f_back
-    return False
+    return codes
+
+
+def _dropped(codes: list[CodeType]) -> bool:
+    """Return whether an exception raised there would be dropped."""
+    callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    return any(code in callbacks or code.co_name == "__del__" for code in codes)
 
 
 def _unraisable(unraisable: Any) -> None:
