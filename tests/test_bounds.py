@@ -130,6 +130,7 @@ def test_designs_outside_the_box_and_parameters_without_a_drift_get_a_sentence()
         nb.spce(KEY, root, Constant(0.5), outer=2000, contrastive=1, **SMALL)
 
 
+@pytest.mark.filterwarnings("ignore:one step of Steep")  # for most of so wide a prior it is too long
 def test_a_record_without_a_density_is_an_error_and_not_a_nan():
     class Steep(Leak):
         prior = {"rate": dist.LogNormal(0.0, 30.0)}

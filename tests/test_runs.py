@@ -309,7 +309,7 @@ def test_equations_are_compared_where_they_are_not_trivial(name):
     system = nb.systems.load(name)
     stored = fingerprint.describe(system)["equations"]
     points = np.array(stored["points"])
-    assert points.shape[0] == 16
+    assert points.shape[0] == 2 * fingerprint.POINTS
     assert (points != 0.0).all()
     assert (np.ptp(points, axis=0) > 0.01).all()
     assert (np.array(stored["values"]["drift"]) != 0.0).all()
@@ -823,3 +823,24 @@ def test_killed_and_resumed_three_times(tmp_path):
 @pytest.mark.slow
 def test_killed_and_resumed_twenty_times(tmp_path):
     kill_and_resume(20, tmp_path)
+
+
+def test_end_stops_and_odd_settings_are_compared():
+    class Stops(Leak):
+        stiffness, parts, odd = 5.0, {1: 0.5, 2: 0.7}, {"hip", "knee"}
+
+        def drift(self, x, u, theta):
+            stop = jnp.where(jnp.abs(x.level) > 4.0, jitted(self.stiffness) * x.level, 0.0)
+            return -theta.rate * x.level + u.flow - stop + 0.0 * (self.parts[1] + len(self.odd))
+
+    def jitted(value):
+        return jax.jit(lambda: BEHIND["stop"] * value)()
+
+    stored = json.loads(json.dumps(fingerprint.describe(Stops())))
+    assert fingerprint.same(stored, Stops())
+    BEHIND["stop"] = 100.0
+    assert not fingerprint.same(stored, Stops())
+    BEHIND["stop"] = 1.0
+
+
+BEHIND = {"stop": 1.0}

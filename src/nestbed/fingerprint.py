@@ -92,7 +92,9 @@ def _points(system: BaseSystem) -> np.ndarray:
     seen = checks.visited(system)
     position = system.parameters.unconstrain(seen.theta)
     rows = np.stack([*seen.x, *seen.u, *(np.asarray(value) for value in position)], axis=1)
-    rows = rows[np.isfinite(rows).all(axis=1)]
+    moved = rows[checks.RIGS :]  # from the start alone little can be told
+    moved = moved[np.isfinite(moved).all(axis=1)]
+    rows = moved if len(moved) else rows[: checks.RIGS]
     near = rows[len(rows) * np.arange(POINTS) // POINTS]
     far = near.copy()  # where limits and end stops may be, at the corners of the box
     states, ends = len(system.state_names), len(system.state_names) + len(system.design_names)
@@ -107,6 +109,7 @@ def _points(system: BaseSystem) -> np.ndarray:
 
 def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
     """Return rows of values, one for each point, of every equation; what is not finite is NaN."""
+    checks.instance(system)
     found = {name: np.asarray(rows) for name, rows in _equations(system)(jnp.asarray(points.T)).items()}
     return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
 
