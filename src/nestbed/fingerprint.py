@@ -109,7 +109,7 @@ def _points(system: BaseSystem) -> np.ndarray:
 
 def _values(system: BaseSystem, points: np.ndarray) -> dict[str, np.ndarray]:
     """Return rows of values, one for each point, of every equation; what is not finite is NaN."""
-    checks.instance(system)
+    programs.current(type(system), system._settings, vars(system))
     found = {name: np.asarray(rows) for name, rows in _equations(system)(jnp.asarray(points.T)).items()}
     return {name: np.where(np.isfinite(rows), rows, np.nan) for name, rows in found.items()}
 
