@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import nestbed as nb
-from nestbed.belief import history
+from nestbed.likelihood import history
 
 ROUNDS, REPEATS = 6, 12
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import nestbed as nb
-from nestbed.belief import history, ibis
+from nestbed.belief import ibis
+from nestbed.likelihood import history
 from nestbed.training.score_climbing import ScoreClimbing
 
 ITERATIONS = 8

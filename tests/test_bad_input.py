@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import nestbed as nb
-from nestbed.errors import NestbedError, NonFiniteError
+from nestbed.numerics.errors import NestbedError, NonFiniteError
 from toys import Constant, Leak, LinearLeak
 
 KEY = jax.random.key(0)

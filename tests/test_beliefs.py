@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
-from nestbed.belief import IBIS, Gaussian, history, metropolis
+from nestbed.belief import IBIS, Gaussian, metropolis
 from nestbed.belief.base import Evidence, Record, components
-from nestbed.errors import NestbedError, NonFiniteError
-from nestbed.prior import Prior
+from nestbed.likelihood import history
+from nestbed.model.prior import Prior
+from nestbed.numerics.errors import NestbedError, NonFiniteError
 from toys import Leak
 
 # records drawn from the whole prior may well use up a few particles

@@ -11,9 +11,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import nestbed as nb
-from nestbed.errors import NonFiniteError
 from nestbed.evaluation import contrastive_bounds as module
-from nestbed.simulation import simulate
+from nestbed.likelihood.simulation import simulate
+from nestbed.numerics.errors import NonFiniteError
 from toys import Constant, Counter, Leak, LinearLeak, z_score
 
 KEY = jax.random.key(0)

@@ -12,12 +12,13 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import nestbed as nb
-from nestbed import cli, runs
 from nestbed.belief.base import Record
+from nestbed.faces import cli
 from nestbed.policies.recurrent import Recurrent
-from nestbed.training import contrastive
+from nestbed.runs import folder as runs
+from nestbed.training import idad as contrastive
 from nestbed.training.config import assignments, read
-from nestbed.training.contrastive import Ascended, Contrastive, ascend, objective, spce
+from nestbed.training.idad import Ascended, Contrastive, ascend, objective, spce
 from nestbed.training.trainer import DivergedError
 from toys import TRAINING, Drive, Leak, LinearLeak
 

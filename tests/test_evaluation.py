@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
-from nestbed import figures
-from nestbed.evaluation import comparison, intervals
+from nestbed.evaluation import comparison
+from nestbed.faces import figures
+from nestbed.numerics import intervals
 from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)
@@ -247,8 +248,8 @@ def test_closed_forms_need_an_exact_belief():
 @pytest.mark.slow
 def test_published_tables(tmp_path):
     """Random and PRBS on all four systems, EIG and sPCE: none beyond three combined errors, at most one beyond two."""
-    from nestbed.reproduction import cells, tables
-    from nestbed.reproduction.reproduce import reproduce
+    from paper import cells, tables
+    from paper.reproduce import reproduce
 
     plan = cells.plan(tuple(nb.systems.CATALOGUE), cells.FULL, 1)
     plan = [cell for cell in plan if cell.kind == "score" and cell.policy in ("random", "prbs")]

@@ -8,9 +8,9 @@ import pytest
 
 import nestbed as nb
 from nestbed import belief as beliefs
-from nestbed import checks
 from nestbed.belief.base import FAR, Evidence
-from nestbed.errors import NonFiniteError
+from nestbed.model import checks
+from nestbed.numerics.errors import NonFiniteError
 from toys import TRAINING, Leak, LinearLeak
 
 KEY = jax.random.key(0)

@@ -5,13 +5,14 @@ import numpyro.distributions as dist
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from paper import pictures, published, report
+from paper.tables import Gain, Particles, Row
 
 import nestbed as nb
-from nestbed import figures, fingerprint, published
 from nestbed.evaluation.comparison import Comparison, Score
-from nestbed.reproduction import pictures, report
-from nestbed.reproduction.tables import Gain, Particles, Row
-from nestbed.runs import Log
+from nestbed.faces import figures
+from nestbed.runs import fingerprint
+from nestbed.runs.folder import Log
 
 LONG = "runs/a_rather_long_folder_name_of_a_training_with_learning_rate_0.001_and_eta_0.5/seed_3/policy_best.npz"
 PENDULUM = nb.systems.load("linear_pendulum")

@@ -20,13 +20,15 @@ import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from paper import cells, report
+from paper.reproduce import reproduce
 
 import mutations
 import nestbed as nb
-from nestbed import cli, figures, runs, storage, terminal, text
-from nestbed.evaluation import comparison, reading
-from nestbed.reproduction import cells, report
-from nestbed.reproduction.reproduce import reproduce
+from nestbed.evaluation import comparison
+from nestbed.faces import cli, figures, reading, terminal
+from nestbed.numerics import storage, text
+from nestbed.runs import folder as runs
 from toys import TRAINING
 
 LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"

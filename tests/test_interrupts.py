@@ -9,13 +9,14 @@ import weakref
 
 import jax
 import pytest
+from paper import cells
+from paper.reproduce import reproduce
 
 import nestbed as nb
 import stopping
 from children import NESTBED, run, running
-from nestbed import cli, interrupts
-from nestbed.reproduction import cells
-from nestbed.reproduction.reproduce import reproduce
+from nestbed.faces import cli
+from nestbed.numerics import interrupts
 from toys import TRAINING, LinearLeak
 
 LEAK = LinearLeak()

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed import cli
-from nestbed.evaluation import reading
+from nestbed.faces import cli, reading
 from toys import TRAINING
 
 LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"

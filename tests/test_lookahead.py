@@ -12,7 +12,7 @@ from scipy.stats import kstest, norm
 
 import nestbed as nb
 from nestbed import belief as beliefs
-from nestbed.simulation import simulate
+from nestbed.likelihood.simulation import simulate
 from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nestbed import noise
-from nestbed.errors import NestbedError
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError
 
 KEY = jax.random.key(7)
 

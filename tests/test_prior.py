@@ -6,7 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from nestbed.prior import Prior
+from nestbed.model.prior import Prior
 
 FAMILIES = {
     "normal": dist.Normal(3.0, 2.0),

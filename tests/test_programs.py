@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import nestbed as nb
-from nestbed import programs
+from nestbed.numerics import programs
 from nestbed.policies.base import prepare
 from nestbed.smc.sweep import compiled_sweep
 from toys import LinearLeak

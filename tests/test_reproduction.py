@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper import cells, published, report, tables
+from paper.reproduce import Done, reproduce
 
 import nestbed as nb
-from nestbed import published, sources, terminal
-from nestbed.reproduction import cells, report, tables
-from nestbed.reproduction.reproduce import Done, reproduce
+from nestbed.faces import terminal
+from nestbed.runs import sources
 from toys import TRAINING
 
 SYSTEMS = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
@@ -86,7 +87,7 @@ def test_a_resumed_training_counts_all_its_seconds(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    from nestbed import storage
+    from nestbed.numerics import storage
 
     with storage.locked(tmp_path), pytest.raises(nb.NestbedError, match="another process"):
         reproduce(counted(["a"], []), tmp_path, cells.FULL)
@@ -200,7 +201,7 @@ def test_a_folder_is_of_one_scale(tmp_path):
 
 
 def test_a_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
-    from nestbed import storage
+    from nestbed.numerics import storage
 
     calls = []
     reproduce(counted(["a"], calls), tmp_path, cells.FULL)
@@ -393,7 +394,7 @@ def test_published_copies_are_read_as_they_are():
     ],
 )
 def test_wrong_arguments_of_reproduce_get_a_sentence(arguments, told):
-    from nestbed import cli
+    from nestbed.faces import cli
 
     with pytest.raises(nb.NestbedError, match=told):
         cli.reproduce(**arguments)
@@ -401,7 +402,7 @@ def test_wrong_arguments_of_reproduce_get_a_sentence(arguments, told):
 
 @pytest.mark.slow
 def test_a_quick_reproduction_of_one_system_ends_in_a_report(tmp_path, capsys):
-    from nestbed import cli
+    from nestbed.faces import cli
 
     cli.reproduce(["linear_pendulum"], quick=True, out=tmp_path)
     stored = json.loads((tmp_path / "cells" / "linear_pendulum" / "prbs" / "score.json").read_text())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from nestbed.smc import resampling, weights
+from nestbed.numerics import resampling, weights
 
 WEIGHTS = jnp.array([0.05, 0.3, 0.0, 0.15, 0.5])
 LOGS = jnp.log(WEIGHTS)

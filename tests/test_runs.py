@@ -22,8 +22,10 @@ from numpyro.distributions.transforms import AffineTransform
 
 import nestbed as nb
 from children import NESTBED, PATIENCE, alive, nestbed, running
-from nestbed import fingerprint, runs, storage
+from nestbed.numerics import storage
 from nestbed.policies.recurrent import Mean
+from nestbed.runs import fingerprint
+from nestbed.runs import folder as runs
 from nestbed.training.config import TrainConfig, assignments, read
 from nestbed.training.score_climbing import ScoreClimbing
 from nestbed.training.trainer import DivergedError
@@ -168,7 +170,7 @@ def test_the_best_of_many_is_expected_to_be_above_the_last():
 
 
 def test_train_and_show_tell_the_verdict(folder, capsys):
-    from nestbed import cli
+    from nestbed.faces import cli
 
     rows = [{"iteration": i, "eig": eig, "eig_error": 0.05, "seconds": 1.0} for i, eig in enumerate((4.71, 2.0, 1.87))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -193,8 +195,8 @@ def test_a_falling_schedule_cannot_be_made_longer(folder):
 
 
 def test_compare_scores_the_mean_of_the_last_policy(tmp_path, monkeypatch):
-    from nestbed import cli
     from nestbed.evaluation import comparison
+    from nestbed.faces import cli
 
     system = nb.systems.load("linear_pendulum")
     config = SMALL.resolve(system)
@@ -536,7 +538,7 @@ def test_a_read_only_folder_is_noticed_before_anything_is_computed(tmp_path, mon
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(storage, "_beside", refuse)
-    monkeypatch.setattr("nestbed.training.train._first", lambda *_: pytest.fail("computed in vain"))
+    monkeypatch.setattr("nestbed.runs.train._first", lambda *_: pytest.fail("computed in vain"))
     with pytest.raises(nb.NestbedError, match=r"cannot write to the folder .*: Read-only file system"):
         nb.train(jax.random.key(0), LinearLeak(), SMALL, out=tmp_path / "run")
 

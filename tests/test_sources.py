@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nestbed import sources
+from nestbed.runs import sources
 
 FILES = {
     "__init__.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nestbed.far import x\n",
@@ -72,7 +72,7 @@ def test_a_body_of_text_alone_still_has_a_digest(made):
 def test_faces_and_strangers_are_not_in_the_digest_of_a_score():
     found = sources.modules("nestbed.evaluation.comparison", "nestbed.policies", "__main__", "numpy")
     assert not set(found) & sources.NUMBERLESS
-    assert {"nestbed.belief.ibis", "nestbed.smc.sweep", "nestbed.policies.prbs", "nestbed.noise"} <= set(found)
+    assert {"nestbed.belief.ibis", "nestbed.smc.sweep", "nestbed.policies.prbs", "nestbed.numerics.noise"} <= set(found)
 
 
 def test_what_is_called_numberless_is_there():
@@ -83,5 +83,5 @@ def test_what_is_called_numberless_is_there():
         ".".join(("nestbed", *file.relative_to(sources.HOME).with_suffix("").parts)).removesuffix(".__init__")
         for file in Path(sources.HOME).rglob("*.py")
     }
-    counted = set(sources.modules("nestbed.reproduction.cells", "nestbed.systems"))
-    assert every - counted - sources.NUMBERLESS == {"nestbed.evaluation.posterior", "nestbed.evaluation.reading"}
+    counted = set(sources.modules("paper.cells", "nestbed.systems"))
+    assert every - counted - sources.NUMBERLESS == {"nestbed.evaluation.posterior", "nestbed.faces.reading"}

@@ -24,7 +24,7 @@ def test_import_is_light():
 
 def test_help_does_not_load_jax():
     ask = "try: c.app(['compare', '--help'])\nexcept SystemExit: pass"
-    told = python(f"import sys, nestbed.cli as c\n{ask}\nsys.exit('jax' in sys.modules)")
+    told = python(f"import sys, nestbed.faces.cli as c\n{ask}\nsys.exit('jax' in sys.modules)")
     assert told.returncode == 0
     assert "nats" in told.stdout or "information" in told.stdout
 
@@ -84,8 +84,8 @@ def test_command_line_mistakes(arguments, told):
 
 
 def test_a_full_disk_is_told_after_the_table(monkeypatch, tmp_path, capsys):
-    from nestbed import cli, figures
-    from nestbed.errors import NestbedError
+    from nestbed.faces import cli, figures
+    from nestbed.numerics.errors import NestbedError
 
     def full(*arguments, **settings):
         raise OSError(28, "No space left on device")

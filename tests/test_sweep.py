@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed import programs
 from nestbed.belief import IBIS, Gaussian
+from nestbed.numerics import programs, resampling
 from nestbed.policies.base import prepare
-from nestbed.smc import resampling
 from nestbed.smc import sweep as module
 from nestbed.smc.sweep import Potential, compiled_sweep, run
 from toys import Constant, Counter, Leak, LinearLeak, z_score
@@ -241,7 +240,7 @@ def test_reference_stays_in_the_first_slot_with_its_beliefs():
 
 def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it():
     """Recompute each kept particle's log-posterior from the reference's own record."""
-    from nestbed.belief import history
+    from nestbed.likelihood import history
 
     result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, **SMALL)
     assert result.diagnostics.resampled.any()

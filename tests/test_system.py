@@ -13,7 +13,7 @@ from scipy import stats
 import nestbed as nb
 from nestbed import belief as beliefs
 from nestbed.belief.base import components
-from nestbed.errors import NestbedError
+from nestbed.numerics.errors import NestbedError
 from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed import programs
+from nestbed.numerics import programs
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc.sweep import Diagnostics, Sweep
 from nestbed.training import score_climbing

@@ -1,35 +1,46 @@
 """nestbed: learn how to excite a dynamical system so that its unknown parameters reveal themselves.
 
-Importing this module is light: jax loads with the first name that needs it. Filters run in float64, so
-the import switches jax to 64 bits, and compiled programs are kept in a cache folder for the next start.
+Importing this module is light: jax loads with the first name that needs it. Filters run in float64, so that jax is
+switched to 64 bits then, unless you have set that yourself, and compiled programs are kept in a cache folder for the
+next start.
 """
 
 import importlib
-import os
-import sys
-from pathlib import Path
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from nestbed.numerics import jax_settings
+
+__version__ = importlib.metadata.version("nestbed")
 
 _HOMES = {
-    "Box": "nestbed.box",
-    "Defaults": "nestbed.system",
-    "System": "nestbed.system",
-    "VectorSystem": "nestbed.system",
-    "NestbedError": "nestbed.errors",
+    "Box": "nestbed.model.box",
+    "Defaults": "nestbed.model.system",
+    "System": "nestbed.model.system",
+    "VectorSystem": "nestbed.model.system",
+    "NestbedError": "nestbed.numerics.errors",
+    "Policy": "nestbed.policies.base",
+    "Record": "nestbed.likelihood.base",
     "sweep": "nestbed.smc.sweep",
+    "Sweep": "nestbed.smc.sweep",
+    "Reference": "nestbed.smc.reference",
     "compare": "nestbed.evaluation.comparison",
+    "Comparison": "nestbed.evaluation.comparison",
+    "PolicyEstimate": "nestbed.evaluation.comparison",
     "eig": "nestbed.evaluation.eig",
+    "Estimate": "nestbed.evaluation.estimates",
     "snmc": "nestbed.evaluation.contrastive_bounds",
     "spce": "nestbed.evaluation.contrastive_bounds",
     "posterior": "nestbed.evaluation.posterior",
-    "train": "nestbed.training.train",
-    "TrainConfig": "nestbed.training.config",
-    "IDADConfig": "nestbed.training.config",
+    "Posterior": "nestbed.evaluation.posterior",
+    "train": "nestbed.runs.train",
+    "DivergedError": "nestbed.runs.train",
+    "ScoreClimbingConfig": "nestbed.training.score_climbing",
+    "IDADConfig": "nestbed.training.idad",
     "PolicyConfig": "nestbed.training.config",
-    "load_run": "nestbed.runs",
-    "load_policy": "nestbed.runs",
+    "load_run": "nestbed.runs.folder",
+    "load_policy": "nestbed.runs.folder",
+    "Run": "nestbed.runs.run",
     "belief": "nestbed.belief",
     "policies": "nestbed.policies",
     "systems": "nestbed.systems",
@@ -40,39 +51,27 @@ __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
     from nestbed import belief, policies, systems
-    from nestbed.box import Box
-    from nestbed.errors import NestbedError
-    from nestbed.evaluation.comparison import compare
+    from nestbed.evaluation.comparison import Comparison, PolicyEstimate, compare
     from nestbed.evaluation.contrastive_bounds import snmc, spce
     from nestbed.evaluation.eig import eig
-    from nestbed.evaluation.posterior import posterior
-    from nestbed.runs import load_policy, load_run
-    from nestbed.smc.sweep import sweep
-    from nestbed.system import Defaults, System, VectorSystem
-    from nestbed.training.config import IDADConfig, PolicyConfig, TrainConfig
-    from nestbed.training.train import train
+    from nestbed.evaluation.estimates import Estimate
+    from nestbed.evaluation.posterior import Posterior, posterior
+    from nestbed.likelihood.base import Record
+    from nestbed.model.box import Box
+    from nestbed.model.system import Defaults, System, VectorSystem
+    from nestbed.numerics.errors import NestbedError
+    from nestbed.policies.base import Policy
+    from nestbed.runs.folder import load_policy, load_run
+    from nestbed.runs.run import Run
+    from nestbed.runs.train import DivergedError, train
+    from nestbed.smc.reference import Reference
+    from nestbed.smc.sweep import Sweep, sweep
+    from nestbed.training.config import PolicyConfig
+    from nestbed.training.idad import IDADConfig
+    from nestbed.training.score_climbing import ScoreClimbingConfig
 
 
-def _configure_jax() -> None:
-    """Set float64 and the compilation cache, through the environment while jax is not imported yet."""
-    wanted = {"jax_enable_x64": "true", "jax_persistent_cache_min_compile_time_secs": "0"}
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        wanted["jax_compilation_cache_dir"] = str(cache / "nestbed" / "compiled")
-    except RuntimeError:
-        pass  # no home directory: nothing is kept for the next start
-    for name, value in wanted.items():
-        variable = name.upper()
-        mandatory = name == "jax_enable_x64"
-        if variable in os.environ and not mandatory:
-            continue
-        os.environ[variable] = value
-        if "jax" in sys.modules:
-            typed: Any = True if mandatory else float(value) if name.endswith("secs") else value
-            sys.modules["jax"].config.update(name, typed)
-
-
-_configure_jax()
+jax_settings.install()
 
 
 def __getattr__(name: str) -> Any:

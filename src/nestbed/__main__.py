@@ -1,13 +1,13 @@
 """The command `nestbed`, also as `python -m nestbed`: Ctrl-C is obeyed while the rest is still being imported."""
 
-from nestbed import interrupts
+from nestbed.numerics import interrupts
 
 
 def main() -> None:
     """Run the command line."""
     interrupts.install()
     try:
-        from nestbed.cli import main as run
+        from nestbed.faces.cli import main as run
 
         run()
     except (Exception, KeyboardInterrupt):

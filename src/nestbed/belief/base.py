@@ -1,29 +1,22 @@
-"""What every belief offers the sweep: one interface for exact posteriors and particles.
+"""What every belief offers: one interface for exact posteriors and particles.
 
-A belief object is static configuration. Its state is a pytree whose leaves all lead with the trajectory axis (N),
-so the sweep resamples it like everything else it carries.
+A belief object is static configuration. Its state is a pytree whose leaves all lead with the record axis (N), so that
+a sweep resamples it like everything else it carries.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from nestbed.prior import Components
-from nestbed.system import BaseSystem
+from nestbed import likelihood as likelihoods
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.model.system import BaseSystem
 
 State = Any
-"""A belief's running state, a pytree of arrays that lead with the trajectory axis."""
-
-
-class Record(NamedTuple):
-    """What each trajectory has seen so far, in buffers of full length: z₀:ₜ. (T1 stands for T + 1.)"""
-
-    states: Float[Array, "N T1 dx"]
-    designs: Float[Array, "N T du"]
-
+"""A belief's running state, a pytree of arrays that lead with the record axis."""
 
 FAR = 1e6
 """An outcome whose log-density is below −FAR lies a thousand standard deviations or more from all predictions."""
@@ -41,11 +34,11 @@ class Evidence(NamedTuple):
     most: float  # what the divergence can come to
     entropy_drop: Float[Array, " N"] | None = None  # entropy of the belief before, less that after
 
-    def gain(self, system: BaseSystem, form: str) -> Float[Array, " N"]:
+    def gain(self, likelihood: Likelihood, form: str) -> Float[Array, " N"]:
         """Return r = α + β, with "constant_noise" α replaced by its expectation, or "closed_form": lost entropy."""
         if form == "closed_form" and self.entropy_drop is not None:
             return self.entropy_drop
-        return -system.noise_entropy() - self.log_predictive if form == "constant_noise" else self.divergence
+        return -likelihood.noise_entropy() - self.log_predictive if form == "constant_noise" else self.divergence
 
     @property
     def possible(self) -> Bool[Array, " N"]:
@@ -54,47 +47,63 @@ class Evidence(NamedTuple):
         return within & (jnp.abs(self.log_predictive) <= FAR)
 
 
-class Upkeep(NamedTuple):
+class RejuvenationInfo(NamedTuple):
     """What rejuvenating the beliefs took, and the first parameters that made a NaN, if any did."""
 
-    refreshed: Int[Array, ""]  # trajectories whose particles were resampled and moved
-    accepted: Float[Array, ""]  # sum over those of their acceptance rates
+    rejuvenated: Int[Array, ""]  # records whose particles were resampled and moved
+    acceptance: Float[Array, ""]  # sum over those of their acceptance rates
     faulty: Bool[Array, ""]
     fault_row: Int[Array, ""]
     fault_theta: Float[Array, " dtheta"]
 
 
 class Belief(ABC):
-    """p(θ | z₀:ₜ) for N trajectories at once."""
+    """p(θ | z₀:ₜ) for N records at once."""
 
-    kind: str
+    kind: ClassVar[str]  # its name in the registry
+    closed_form: ClassVar[bool] = False  # whether the gain has a closed form
     system: BaseSystem
 
+    @classmethod
     @abstractmethod
-    def init(self, key: jax.Array, count: int) -> State:
-        """Return the prior as the belief of `count` trajectories."""
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+        """Return this belief for a system, of a size as far as it has one; raise where it does not suit."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """How likely the next observation is."""
+        return likelihoods.of(self.system)
+
+    @property
+    @abstractmethod
+    def most(self) -> float:
+        """The most that one experiment can be seen to gain, in nats."""
+
+    @abstractmethod
+    def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> State:
+        """Return the prior as the belief of N records, of each of which the first observation was seen."""
+
+    @abstractmethod
+    def begin(self, state: State, first: Float[Array, "N dy"]) -> State:
+        """Return a prior with another first observation."""
 
     @abstractmethod
     def rejuvenate(
-        self, key: jax.Array, state: State, record: Record, step: Int[Array, ""]
-    ) -> tuple[State, Upkeep | None]:
-        """Renew degenerate particles of the trajectories that have any, after `step` experiments."""
+        self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]
+    ) -> tuple[State, RejuvenationInfo | None]:
+        """Renew the particles of the records whose weights are degenerate, after `t` experiments."""
 
     @abstractmethod
-    def sample(
-        self, key: jax.Array, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"]
-    ) -> Float[Array, "N dx"]:
-        """Draw the next state from the predictive distribution of each trajectory."""
+    def sample(self, key: jax.Array, state: State, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+        """Draw the next observation from the predictive distribution of each record."""
 
     @abstractmethod
-    def update(
-        self, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
-    ) -> tuple[State, Evidence]:
-        """Condition on the outcome `following` of design u in state x."""
+    def update(self, state: State, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[State, Evidence]:
+        """Condition on the outcome y of design u."""
 
     @abstractmethod
     def expected_gains(
-        self, key: jax.Array, state: State, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int
+        self, key: jax.Array, state: State, u: Float[Array, "N C du"], outcomes: int
     ) -> Float[Array, "N C"]:
         """Return the expected gain of one experiment with each of C designs, by `outcomes` draws if not exactly.
 
@@ -102,24 +111,17 @@ class Belief(ABC):
         """
 
     @abstractmethod
-    def culprit(
-        self, state: State, x: Float[Array, "N dx"], u: Float[Array, "N du"], following: Float[Array, "N dx"]
-    ) -> Float[Array, "N dtheta"]:
-        """Return for each trajectory the parameters most to blame for an outcome of no finite density."""
+    def culprit(self, state: State, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
+        """Return for each record the parameters most to blame for an outcome of no finite density."""
 
     @abstractmethod
-    def kept(self, state: State) -> State:
-        """Return the part of a state that a reference must keep."""
+    def compress(self, state: State) -> State:
+        """Return the part of a state that a reference must store."""
 
     @abstractmethod
-    def restored(self, kept: State) -> State:
-        """Rebuild a state from what `kept` returned."""
+    def expand(self, compressed: State) -> State:
+        """Rebuild a state from what `compress` returned."""
 
     @abstractmethod
     def moments(self, state: State) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the mean and the covariance of the (constrained) parameters."""
-
-
-def components(rows: Float[Array, "N d"]) -> Components:
-    """Split (N, d) into d arrays of shape (N, 1), ready to broadcast against particles."""
-    return tuple(rows[:, i, None] for i in range(rows.shape[1]))

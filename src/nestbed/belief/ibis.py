@@ -2,40 +2,45 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from nestbed import noise
-from nestbed.belief import history, metropolis
-from nestbed.belief.base import SURPRISE, Belief, Evidence, Record, Upkeep, components
-from nestbed.errors import at_least_one
-from nestbed.prior import Components
-from nestbed.smc import resampling
-from nestbed.system import BaseSystem
+from nestbed.belief import metropolis
+from nestbed.belief.base import SURPRISE, Belief, Evidence, RejuvenationInfo
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Carry, Record, components
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise, resampling
+from nestbed.numerics.errors import at_least_one
 
 WALK = metropolis.Walk()
 CHUNK = 8
-"""Share of the trajectories rejuvenated together, 1 / CHUNK: enough of them to keep the cores busy, few enough not
-to drag many fresh ones along."""
+"""Share of the records rejuvenated together, 1 / CHUNK: enough of them to keep the cores busy, few enough not to drag
+many others along."""
+LANES = 3
+"""Streams of random numbers that each chunk takes."""
 
 
 class Particles(NamedTuple):
-    """M weighted parameter particles for each of N trajectories, one (N, M) array per parameter."""
+    """M weighted parameter particles for each of N records, one (N, M) array per parameter."""
 
     position: Components  # unconstrained coordinates
     theta: Components  # the same particles as parameters
+    carry: Carry  # of the likelihood: (N, M) leaves, or (N, 1) where it hangs on no parameter
     log_weights: Float[Array, "N M"]  # normalised
     log_posterior: Float[Array, "N M"]  # unnormalised, given the whole record so far
     ess: Float[Array, " N"]
 
 
-class Kept(NamedTuple):
-    """What a reference keeps of its particles at each step."""
+class Compressed(NamedTuple):
+    """Particles without their parameters, which follow from the positions."""
 
     position: Components
+    carry: Carry
     log_weights: Float[Array, "N M"]
     log_posterior: Float[Array, "N M"]
     ess: Float[Array, " N"]
@@ -43,83 +48,96 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class IBIS(Belief):
-    """Reweight; where the effective sample size falls, resample and move by random-walk Metropolis."""
+    """Reweight; where the effective sample size falls, resample and move by random-walk Metropolis.
+
+    `particles` is M, `moves` the Metropolis steps of a rejuvenation, `threshold` the share of M that the effective
+    sample size must fall below for one.
+    """
 
     system: BaseSystem
     particles: int
     moves: int
-    threshold: float = 0.75  # of M
+    threshold: float = 0.75
     walk: metropolis.Walk = WALK
     kind = "ibis"
 
     def __post_init__(self) -> None:
         at_least_one(particles=self.particles, moves=self.moves)
 
-    def init(self, key: jax.Array, count: int) -> Particles:
+    @classmethod
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+        """Return particles for any system."""
+        return cls(system, particles, moves)
+
+    @property
+    def most(self) -> float:
+        """log M: the next observation is drawn from the M particles themselves."""
+        return math.log(self.particles)
+
+    def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> Particles:
         """Draw particles from the prior."""
-        position = self.system.parameters.sample(key, (count, self.particles))
-        return self._evenly(position, self.system.parameters.log_density(position))
+        position = self.system.parameters.sample(key, (first.shape[0], self.particles))
+        theta = self.system.parameters.constrain(position)
+        carry = self.likelihood.start(components(first), theta)
+        return self._evenly(position, carry, self.system.parameters.log_density(position))
+
+    def begin(self, state: Particles, first: Float[Array, "N dy"]) -> Particles:
+        """Return particles of the prior with another first observation."""
+        return state._replace(carry=self.likelihood.start(components(first), state.theta))
 
     def rejuvenate(
-        self, key: jax.Array, state: Particles, record: Record, step: Int[Array, ""]
-    ) -> tuple[Particles, Upkeep]:
-        """Resample and move the trajectories whose ESS fell, a chunk at a time; the others cost nothing."""
+        self, key: jax.Array, state: Particles, record: Record, t: Int[Array, ""]
+    ) -> tuple[Particles, RejuvenationInfo]:
+        """Resample and move the records whose ESS fell, a chunk at a time; the others cost nothing."""
         count, size = state.log_weights.shape
         chunk = max(1, count // CHUNK)
-        tired = state.ess < self.threshold * size
-        lanes = 3  # of random numbers, for each chunk
-        amount = jnp.sum(tired, dtype=jnp.int32)
-        order = jnp.argsort(~tired, stable=True).astype(jnp.int32)  # the tired first
+        degenerate = state.ess < self.threshold * size
+        amount = jnp.sum(degenerate, dtype=jnp.int32)
+        order = jnp.argsort(~degenerate, stable=True).astype(jnp.int32)  # the degenerate first
         order = jnp.pad(order, (0, -count % chunk))
 
-        def refresh(i: Int[Array, ""], carry: tuple[Particles, Upkeep]) -> tuple[Particles, Upkeep]:
-            state, upkeep = carry
+        def renew(i: Int[Array, ""], so_far: tuple[Particles, RejuvenationInfo]) -> tuple[Particles, RejuvenationInfo]:
+            state, info = so_far
             rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
-            active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is not tired: left as it was
+            active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is left as it was
             taken, seen = jax.tree.map(lambda leaf: leaf[rows], (state, record))
-            fresh, chain = self._resample_move(key, lanes * i, taken, seen, step)
+            fresh, chain = self._resample_move(key, LANES * i, taken, seen, t)
             state = _write(state, rows, fresh, active)
-            return state, _add(upkeep, chain, jnp.arange(chunk) < active, rows, self.moves)
+            return state, _add(info, chain, jnp.arange(chunk) < active, rows, self.moves)
 
         turns = (amount + chunk - 1) // chunk
-        return jax.lax.fori_loop(0, turns, refresh, (state, _nothing(amount, len(state.theta))))
+        return jax.lax.fori_loop(0, turns, renew, (state, _no_info(amount, len(state.theta))))
 
     def _resample_move(
-        self, key: jax.Array, lane: Int[Array, ""], state: Particles, record: Record, step: Int[Array, ""]
+        self, key: jax.Array, lane: Int[Array, ""], state: Particles, record: Record, t: Int[Array, ""]
     ) -> tuple[Particles, metropolis.Chain]:
-        """Resample the particles of every given trajectory and move them."""
+        """Resample the particles of every given record and move them."""
+        # Resample
         offset = noise.uniforms(key, (state.log_weights.shape[0], 1), lane)
         ancestors = resampling.systematic(offset, state.log_weights)
-        position, log_posterior = jax.tree.map(
-            lambda leaf: jnp.take_along_axis(leaf, ancestors, axis=1), (state.position, state.log_posterior)
-        )
-        table = history.tabulate(*record)
+        held = state.position, state.carry, state.log_posterior
+        position, carry, log_posterior = _take(held, ancestors)
+
+        # Move
+        table = history.tabulate(record)
         chain, _ = jax.lax.scan(
-            lambda chain, draws: (metropolis.move(draws, self.system, self.walk, chain, table, step), None),
-            metropolis.start(position, log_posterior),
+            lambda chain, draws: (metropolis.move(draws, self.likelihood, self.walk, chain, table, t), None),
+            metropolis.start(position, carry, log_posterior),
             metropolis.draw(key, lane + 1, self.moves, position),
         )
-        return self._evenly(chain.position, chain.log_posterior), chain
+        return self._evenly(chain.position, chain.carry, chain.log_posterior), chain
 
-    def sample(
-        self, key: jax.Array, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N du"]
-    ) -> Float[Array, "N dx"]:
-        """Pick a particle by its weight, then draw the outcome it predicts."""
-        uniforms = noise.uniforms(key, (x.shape[0], 1))
-        chosen = resampling.pick(uniforms, state.log_weights)[:, None]
-        theta = tuple(jnp.take_along_axis(value, chosen, axis=1) for value in state.theta)
-        normals = noise.normals(key, x.shape, lane=1)
-        return jnp.concatenate(self.system.outcome(components(normals), components(x), components(u), theta), axis=1)
+    def sample(self, key: jax.Array, state: Particles, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+        """Draw a particle by its weight, then the observation it predicts."""
+        uniforms = noise.uniforms(key, (u.shape[0], 1))
+        chosen = resampling.categorical(uniforms, state.log_weights)[:, None]
+        theta, carry = _take((state.theta, state.carry), chosen)
+        normals = noise.normals(key, (u.shape[0], len(self.system.observation_names)), lane=1)
+        return jnp.concatenate(self.likelihood.sample(components(normals), carry, components(u), theta), axis=1)
 
-    def update(
-        self,
-        state: Particles,
-        x: Float[Array, "N dx"],
-        u: Float[Array, "N du"],
-        following: Float[Array, "N dx"],
-    ) -> tuple[Particles, Evidence]:
+    def update(self, state: Particles, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Particles, Evidence]:
         """Reweight by the outcome's density; the gain's terms follow from the weights before and after."""
-        log_density = self.system.log_density(components(x), components(u), state.theta, components(following))
+        carry, log_density = self.likelihood.advance(state.carry, components(u), components(y), state.theta)
         log_weights = state.log_weights + log_density
         top = jnp.max(log_weights, axis=-1)
         weights = jnp.exp(log_weights - top[:, None])
@@ -131,58 +149,52 @@ class IBIS(Belief):
         updated = Particles(
             position=state.position,
             theta=state.theta,
+            carry=carry,
             log_weights=log_weights - log_predictive[:, None],
             log_posterior=state.log_posterior + log_density,
             ess=total**2 / jnp.sum(squares, axis=-1),
         )
-        most = math.log(self.particles) + SURPRISE
-        return updated, Evidence(above / total - jnp.log(total), log_predictive, most)
+        return updated, Evidence(above / total - jnp.log(total), log_predictive, self.most + SURPRISE)
 
     def expected_gains(
-        self, key: jax.Array, state: Particles, x: Float[Array, "N dx"], u: Float[Array, "N C du"], outcomes: int
+        self, key: jax.Array, state: Particles, u: Float[Array, "N C du"], outcomes: int
     ) -> Float[Array, "N C"]:
-        """Average log f(x′ | θ) − log Σ W f(x′ | θ′) over outcomes x′ of particles θ, drawn alike for all designs."""
-        rows = x.shape[0]
+        """Average log f(y | θ) − log Σ W f(y | θ′) over outcomes y of particles θ, drawn alike for all designs."""
+        rows = u.shape[0]
         offsets = noise.uniforms(key, (rows, outcomes))
-        upto = jnp.cumsum(jnp.exp(state.log_weights), axis=-1)
-        targets = (jnp.arange(outcomes) + offsets) / outcomes * upto[:, -1:]  # one in each of as many equal shares
-        chosen = jnp.sum(upto[:, None, :] <= targets[:, :, None], axis=-1)
+        cdf = jnp.cumsum(jnp.exp(state.log_weights), axis=-1)
+        targets = (jnp.arange(outcomes) + offsets) / outcomes * cdf[:, -1:]  # one in each of as many equal shares
+        chosen = jnp.sum(cdf[:, None, :] <= targets[:, :, None], axis=-1)
         chosen = jnp.minimum(chosen, self.particles - 1)
-        own = tuple(jnp.take_along_axis(value, chosen, axis=1) for value in state.theta)
-        normals = tuple(noise.normals(key, (len(self.system.state_names), rows, outcomes), lane=1))
-        now = components(x)
-        others = tuple(value[:, None, :] for value in state.theta)
+        own, own_carry = _take((state.theta, state.carry), chosen)
+        normals = tuple(noise.normals(key, (len(self.system.observation_names), rows, outcomes), lane=1))
+        others, carry = jax.tree.map(lambda leaf: leaf[:, None, :], (state.theta, state.carry))
 
         def of(design: Float[Array, "N du"]) -> Float[Array, " N"]:
             given = components(design)
-            following = self.system.outcome(normals, now, given, own)
-            wide = [tuple(value[..., None] for value in values) for values in (now, given, following)]
-            mixture = self.system.log_density(wide[0], wide[1], others, wide[2]) + state.log_weights[:, None, :]
-            likely = self.system.log_density(now, given, own, following)
+            y = self.likelihood.sample(normals, own_carry, given, own)
+            wide_given, wide_y = (tuple(value[..., None] for value in values) for values in (given, y))
+            _, density = self.likelihood.advance(carry, wide_given, wide_y, others)
+            _, likely = self.likelihood.advance(own_carry, given, y, own)
+            mixture = density + state.log_weights[:, None, :]
             return jnp.mean(likely - jax.nn.logsumexp(mixture, axis=-1), axis=-1)
 
         return jax.lax.map(of, jnp.swapaxes(u, 0, 1)).T
 
-    def culprit(
-        self,
-        state: Particles,
-        x: Float[Array, "N dx"],
-        u: Float[Array, "N du"],
-        following: Float[Array, "N dx"],
-    ) -> Float[Array, "N dtheta"]:
-        """Return each trajectory's first particle whose prediction is not finite."""
-        mean = self.system.mean(components(x), components(u), state.theta)
+    def culprit(self, state: Particles, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
+        """Return each record's first particle whose prediction is not finite."""
+        mean, _ = self.likelihood.predict(state.carry, components(u), state.theta)
         finite = jnp.isfinite(sum(mean) + jnp.zeros_like(state.log_weights))
         return metropolis.first_where(~finite, state.theta)
 
-    def kept(self, state: Particles) -> Kept:
-        """Return all but the parameters, which follow from the positions."""
-        return Kept(state.position, state.log_weights, state.log_posterior, state.ess)
+    def compress(self, state: Particles) -> Compressed:
+        """Return all but the parameters."""
+        return Compressed(state.position, state.carry, state.log_weights, state.log_posterior, state.ess)
 
-    def restored(self, kept: Kept) -> Particles:
+    def expand(self, compressed: Compressed) -> Particles:
         """Rebuild the particles of a reference."""
-        theta = self.system.parameters.constrain(kept.position)
-        return Particles(kept.position, theta, kept.log_weights, kept.log_posterior, kept.ess)
+        theta = self.system.parameters.constrain(compressed.position)
+        return Particles(theta=theta, **compressed._asdict())
 
     def moments(self, state: Particles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the weighted mean and covariance of the parameters."""
@@ -192,16 +204,21 @@ class IBIS(Belief):
         centred = theta - mean[:, None]
         return mean, jnp.einsum("nm,nmi,nmj->nij", weights, centred, centred)
 
-    def _evenly(self, position: Components, log_posterior: Float[Array, "C M"]) -> Particles:
+    def _evenly(self, position: Components, carry: Carry, log_posterior: Float[Array, "C M"]) -> Particles:
         """Return particles of equal weight."""
         rows, size = log_posterior.shape
         uniform = jnp.full((rows, size), -jnp.log(float(size)))
         theta = self.system.parameters.constrain(position)
-        return Particles(position, theta, uniform, log_posterior, jnp.full(rows, float(size)))
+        return Particles(position, theta, carry, uniform, log_posterior, jnp.full(rows, float(size)))
+
+
+def _take(tree: Any, index: Int[Array, "N K"]) -> Any:
+    """Return the particles of these numbers; what is the same for all particles stays as it is."""
+    return jax.tree.map(lambda leaf: leaf if leaf.shape[1] == 1 else jnp.take_along_axis(leaf, index, axis=1), tree)
 
 
 def _write(state: Particles, rows: Int[Array, " C"], fresh: Particles, active: Int[Array, ""]) -> Particles:
-    """Put the first `active` fresh trajectories in their rows, a row at a time: a scatter would go by elements."""
+    """Put the first `active` fresh records in their rows, a row at a time: a scatter would go by elements."""
 
     def put(j: Int[Array, ""], state: Particles) -> Particles:
         return jax.tree.map(
@@ -211,21 +228,21 @@ def _write(state: Particles, rows: Int[Array, " C"], fresh: Particles, active: I
     return jax.lax.fori_loop(0, active, put, state)
 
 
-def _nothing(amount: Int[Array, ""], parameters: int) -> Upkeep:
+def _no_info(amount: Int[Array, ""], parameters: int) -> RejuvenationInfo:
     zero = jnp.zeros((), jnp.int32)
-    return Upkeep(amount, jnp.zeros(()), jnp.zeros((), bool), zero, jnp.zeros(parameters))
+    return RejuvenationInfo(amount, jnp.zeros(()), jnp.zeros((), bool), zero, jnp.zeros(parameters))
 
 
 def _add(
-    upkeep: Upkeep, chain: metropolis.Chain, active: Bool[Array, " C"], rows: Int[Array, " C"], moves: int
-) -> Upkeep:
+    info: RejuvenationInfo, chain: metropolis.Chain, active: Bool[Array, " C"], rows: Int[Array, " C"], moves: int
+) -> RejuvenationInfo:
     """Add one chunk's acceptance, and its first NaN unless an earlier chunk had one."""
     faulty = chain.faulty & active
     first = jnp.argmax(faulty)
-    return Upkeep(
-        upkeep.refreshed,
-        upkeep.accepted + jnp.sum(jnp.where(active, chain.accepted, 0.0)) / moves,
-        upkeep.faulty | jnp.any(faulty),
-        jnp.where(upkeep.faulty, upkeep.fault_row, rows[first]),
-        jnp.where(upkeep.faulty, upkeep.fault_theta, chain.fault_theta[first]),
+    return RejuvenationInfo(
+        info.rejuvenated,
+        info.acceptance + jnp.sum(jnp.where(active, chain.accepted, 0.0)) / moves,
+        info.faulty | jnp.any(faulty),
+        jnp.where(info.faulty, info.fault_row, rows[first]),
+        jnp.where(info.faulty, info.fault_theta, chain.fault_theta[first]),
     )

@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from nestbed import noise
-from nestbed.belief import history
-from nestbed.prior import Components
-from nestbed.system import BaseSystem
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Carry, Likelihood
+from nestbed.model.prior import Components
+from nestbed.numerics import noise
 
 
 class Chain(NamedTuple):
     """Particles on the move: M for each of C trajectories."""
 
     position: Components
+    carry: Carry  # of the likelihood
     log_posterior: Float[Array, "C M"]  # unnormalised
     accepted: Float[Array, " C"]  # acceptance rates, summed over moves
     faulty: Bool[Array, " C"]  # whether a proposal's likelihood was NaN
@@ -53,10 +54,11 @@ def covariance(position: Components, units: tuple[float, ...]) -> Float[Array, "
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
-def start(position: Components, log_posterior: Float[Array, "C M"]) -> Chain:
+def start(position: Components, carry: Carry, log_posterior: Float[Array, "C M"]) -> Chain:
     """Return a chain that has not moved."""
     rows = log_posterior.shape[0]
-    return Chain(position, log_posterior, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((rows, len(position))))
+    nothing = jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((rows, len(position)))
+    return Chain(position, carry, log_posterior, *nothing)
 
 
 class Draws(NamedTuple):
@@ -78,18 +80,20 @@ def draw(key: jax.Array, lane: Any, moves: int, position: Components) -> Draws:
 
 
 def move(
-    draws: Draws, system: BaseSystem, walk: Walk, chain: Chain, table: history.Table, count: Int[Array, ""]
+    draws: Draws, likelihood: Likelihood, walk: Walk, chain: Chain, table: history.Table, count: Int[Array, ""]
 ) -> Chain:
     """Propose, and accept by the ratio of posterior densities after `count` experiments."""
-    prior = system.parameters
+    prior = likelihood.system.parameters
     proposal = walk.propose(draws.steps, chain.position, prior.scales)
     theta = prior.constrain(proposal)
-    log_posterior = prior.log_density(proposal) + history.log_likelihood(system, table, count, theta)
+    carry, log_likelihood = history.log_likelihood(likelihood, table, count, theta)
+    log_posterior = prior.log_density(proposal) + log_likelihood
     chance = jnp.exp(log_posterior - chain.log_posterior)
     accept = draws.thresholds < chance  # never where NaN
     faulty = jnp.any(jnp.isnan(log_posterior), axis=-1)
     return Chain(
         tuple(jnp.where(accept, new, old) for new, old in zip(proposal, chain.position, strict=True)),
+        jax.tree.map(lambda new, old: new if new.shape[1] == 1 else jnp.where(accept, new, old), carry, chain.carry),
         jnp.where(accept, log_posterior, chain.log_posterior),
         chain.accepted + jnp.mean(accept, axis=-1),
         chain.faulty | faulty,

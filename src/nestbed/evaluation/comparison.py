@@ -1,86 +1,72 @@
-"""Several policies on one system, scored alike."""
+"""Several policies on one system, estimated alike."""
 
 import csv
 import io
-import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import jax
-import numpy as np
-from jaxtyping import Float
 
-from nestbed import noise, storage
-from nestbed.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
-from nestbed.evaluation.intervals import Interval, chance_above, of_mean
-from nestbed.system import BaseSystem
+from nestbed.evaluation.estimates import Estimate
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise, storage
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.numerics.intervals import chance_above
+from nestbed.policies.base import Policy
 
 
-class Spread(NamedTuple):
-    """A mean over seeds, in nats."""
+@dataclass(frozen=True, repr=False)
+class PolicyEstimate(Estimate):
+    """One policy's expected information gain over several seeds, in nats, with bounds where they were asked for."""
 
-    mean: float
-    sd: float  # over seeds, each the mean of its own trajectories
-    standard_error: float  # over all trajectories
-
-
-class Score(NamedTuple):
-    """One policy's expected information gain over several seeds, in nats."""
-
-    policy: str
-    mean: float
-    sd: float  # over seeds, each the mean of its own trajectories
-    standard_error: float
-    steps: Float[np.ndarray, "N T"]  # gain of every experiment of every trajectory
-    spce: Spread | None = None  # lower bound
-    snmc: Spread | None = None  # upper bound
-
-    @property
-    def interval(self) -> Interval:
-        """Where the expected gain lies, with 95 % confidence: by Student's t, corrected for skewness."""
-        return of_mean(self.steps.sum(axis=1))
+    policy: str = ""
+    spce: Estimate | None = None  # lower bound
+    snmc: Estimate | None = None  # upper bound
 
 
-class Comparison(Sequence[Score]):
-    """Scores in the order in which the policies were given."""
+class Comparison(Sequence[PolicyEstimate]):
+    """Estimates in the order in which the policies were given."""
 
-    def __init__(self, scores: Sequence[Score]):
-        self.scores = tuple(scores)
+    def __init__(self, estimates: Sequence[PolicyEstimate]):
+        self.estimates = tuple(estimates)
 
     @overload
-    def __getitem__(self, index: int) -> Score: ...
+    def __getitem__(self, index: int) -> PolicyEstimate: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Score]: ...
+    def __getitem__(self, index: slice) -> Sequence[PolicyEstimate]: ...
     def __getitem__(self, index: Any) -> Any:
-        return self.scores[index]
+        return self.estimates[index]
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return len(self.estimates)
 
-    def __iter__(self) -> Iterator[Score]:
-        return iter(self.scores)
+    def __iter__(self) -> Iterator[PolicyEstimate]:
+        return iter(self.estimates)
 
     def beats(self, one: str, other: str) -> float:
         """Return the probability that one policy's expected gain is above another's, given the two estimates.
 
         By Student's t, so that few trajectories are not taken for many.
         """
-        named = {score.policy: score for score in self.scores}
+        named = {each.policy: each for each in self.estimates}
         for name in (one, other):
             if name not in named:
                 raise NestbedError(f"there is no policy {name!r} in the comparison; {did_you_mean(str(name), named)}.")
         a, b = named[one], named[other]
         if one == other:
             return 0.5
-        return chance_above(a.mean - b.mean, *((score.standard_error, len(score.steps)) for score in (a, b)))
+        return chance_above(a.mean - b.mean, *((each.standard_error, len(each.values)) for each in (a, b)))
 
     def __str__(self) -> str:
-        width = max((len(score.policy) for score in self.scores), default=0)
-        lines = [f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats{_bounded(s)}" for s in self.scores]
+        width = max((len(each.policy) for each in self.estimates), default=0)
+        lines = [
+            f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats{_bounded(s)}" for s in self.estimates
+        ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -89,7 +75,7 @@ class Comparison(Sequence[Score]):
 def compare(
     key: jax.Array,
     system: BaseSystem,
-    policies: Mapping[str, Any],
+    policies: Mapping[str, Policy],
     *,
     seeds: int = 25,
     trajectories: int = 16,
@@ -97,68 +83,70 @@ def compare(
     progress: Callable[[str, int], None] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Score every policy by `seeds` estimates of `trajectories` each; `settings` go to `eig`.
+    """Estimate the gain of every policy in the same way.
 
-    With `contrastive`, as many draws also give the bounds sPCE and sNMC, from as many records. A policy's numbers
-    hang on the key and its name, not on the others beside it. `progress` is called with a policy's name and the
-    number of its trajectories just finished, from any thread.
+    Args:
+        key: a jax key. A policy's numbers hang on it and on the policy's name, not on the others beside it.
+        system: the model.
+        policies: by name.
+        seeds: independent estimates of each policy, whose spread is its `sd`.
+        trajectories: N, simulated records of each estimate.
+        contrastive: L, draws for the bounds sPCE and sNMC, from as many records; None leaves them out.
+        progress: called with a policy's name and the number of its records just finished, from any thread.
+        **settings: go to `nb.eig`, such as horizon, particles or belief.
+
+    Returns:
+        One estimate per policy, in nats, in the order given; `.beats("a", "b")` is the probability that a gains more.
     """
     at_least_one(seeds=seeds, trajectories=trajectories, contrastive=1 if contrastive is None else contrastive)
     if not isinstance(policies, Mapping) or not policies or not all(isinstance(name, str) for name in policies):
         raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     key = noise.as_key(key)
-    scores = []
+    count = seeds * trajectories
+    found = []
     for name, policy in policies.items():
         gain_key, bound_key = jax.random.split(jax.random.fold_in(key, zlib.crc32(name.encode())))
-        told = None if progress is None else _telling(progress, name)
-        estimate = eig(gain_key, system, policy, trajectories=seeds * trajectories, progress=told, **settings)
-        score = Score(name, *spread(estimate.gains, seeds), estimate.steps)
+        advance = None if progress is None else _advance(progress, name)
+        gains = eig(gain_key, system, policy, trajectories=count, progress=advance, **settings)
+        below = above = None
         if contrastive is not None:
-            found = bounds(
+            both = bounds(
                 bound_key,
                 system,
                 policy,
                 horizon=settings.get("horizon"),
-                outer=seeds * trajectories,
+                outer=count,
                 contrastive=contrastive,
-                progress=told,
+                progress=advance,
             )
-            score = score._replace(spce=spread(found.spce.values, seeds), snmc=spread(found.snmc.values, seeds))
-        scores.append(score)
-    return Comparison(scores)
+            below, above = (Estimate(bound.values, seeds) for bound in both)
+        found.append(PolicyEstimate(gains.values, seeds, gains.steps, policy=name, spce=below, snmc=above))
+    return Comparison(found)
 
 
-def _bounded(score: Score) -> str:
-    if score.spce is None or score.snmc is None:
+def _bounded(estimate: PolicyEstimate) -> str:
+    if estimate.spce is None or estimate.snmc is None:
         return ""
-    below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (score.spce, score.snmc))
+    below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (estimate.spce, estimate.snmc))
     return f"  (sPCE {below}, sNMC {above})"
 
 
-def _telling(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
+def _advance(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
     return lambda count: progress(name, count)
 
 
-def spread(values: Float[np.ndarray, " N"], seeds: int) -> Spread:
-    """Return the mean of independent values, its error, and the sd of the means of `seeds` equal parts."""
-    means = values.reshape(seeds, -1).mean(axis=1)
-    sd = float(means.std(ddof=1)) if seeds > 1 else math.nan
-    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
-    return Spread(float(values.mean()), sd, error)
-
-
-def save_table(scores: Comparison, file: Path) -> None:
+def save_table(comparison: Comparison, file: Path) -> None:
     """Write one line per policy: its estimates, and the probability that it beats each of the others."""
-    names = [score.policy for score in scores]
-    metrics = [name for name in ("spce", "snmc") if getattr(scores[0], name) is not None]
+    names = [each.policy for each in comparison]
+    metrics = [name for name in ("spce", "snmc") if getattr(comparison[0], name) is not None]
     parts = ("mean_nats", "sd_over_seeds", "standard_error")
     columns = [f"{metric}_{part}" for metric in ("eig", *metrics) for part in parts]
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
-    for score in scores:
-        values = [score.mean, score.sd, score.standard_error]
-        values += [value for metric in metrics for value in getattr(score, metric)]
-        chances = [scores.beats(score.policy, name) for name in names]
-        writer.writerow([score.policy, *(f"{value:.6f}" for value in [*values, *chances])])
+    for each in comparison:
+        estimates = [each, *(getattr(each, metric) for metric in metrics)]
+        values = [value for e in estimates for value in (e.mean, e.sd, e.standard_error)]
+        chances = [comparison.beats(each.policy, name) for name in names]
+        writer.writerow([each.policy, *(f"{value:.6f}" for value in [*values, *chances])])
     storage.write(file, stream.getvalue().encode(errors="surrogateescape"))

@@ -4,9 +4,6 @@ Both compare how likely a record is under the parameters θ₀ that made it with
 prior: sPCE counts θ₀ among the L + 1, so it cannot exceed log(L + 1); sNMC leaves it out.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,17 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nestbed import checks, interrupts, noise
-from nestbed.belief import history
-from nestbed.belief.base import Record
-from nestbed.errors import NestbedError, at_least_one
-from nestbed.evaluation.eig import cores
-from nestbed.evaluation.intervals import Interval, of_mean
-from nestbed.policies.base import prepare
-from nestbed.prior import Components
-from nestbed.simulation import simulate
-from nestbed.smc import faults
-from nestbed.system import BaseSystem
+from nestbed import likelihood as likelihoods
+from nestbed.belief import faults
+from nestbed.evaluation.estimates import Estimate
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Record
+from nestbed.likelihood.simulation import simulate
+from nestbed.model import checks
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import blocks, interrupts, noise
+from nestbed.numerics.blocks import Progress
+from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.policies.base import Policy, prepare
 
 GROUP = 16
 """Records that are compared with the same contrastive draws; the draws then cost next to nothing."""
@@ -35,40 +34,37 @@ MOST = 10**12
 """More draws than this are taken for a slip."""
 
 
-@dataclass(frozen=True)
-class Bound:
-    """An average over independent records, in nats."""
-
-    mean: float
-    standard_error: float  # NaN for a single record
-    values: Float[np.ndarray, " N"] = field(repr=False)  # of each record
-
-    @property
-    def interval(self) -> Interval:
-        """Where the expected value lies, with 95 % confidence: by Student's t, corrected for skewness."""
-        return of_mean(self.values)
-
-
 class Bounds(NamedTuple):
     """Both bounds from the same records and draws."""
 
-    spce: Bound
-    snmc: Bound
+    spce: Estimate
+    snmc: Estimate
 
 
 def spce(
     key: jax.Array,
     system: BaseSystem,
-    policy: Any,
+    policy: Policy,
     *,
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Callable[[int], None] | None = None,
-) -> Bound:
-    """Estimate sPCE, a lower bound on the expected information gain and on log(L + 1), from `outer` records.
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate sPCE, a lower bound on the expected information gain that cannot exceed log(L + 1).
 
-    `contrastive` is L; memory does not grow with it. Records share their contrastive draws in groups of 16.
+    Args:
+        key: a jax key; the same key gives the same numbers.
+        system: the model.
+        policy: what chooses the designs.
+        horizon: T, experiments per record; by default the system's.
+        outer: how many records are simulated.
+        contrastive: L, draws from the prior that each is compared with; memory does not grow with it, and records
+            share them in groups of 16.
+        progress: called with the number of records just finished, from any thread.
+
+    Returns:
+        The mean over records in nats, with its standard error and interval.
     """
     return bounds(key, system, policy, horizon=horizon, outer=outer, contrastive=contrastive, progress=progress).spce
 
@@ -76,14 +72,14 @@ def spce(
 def snmc(
     key: jax.Array,
     system: BaseSystem,
-    policy: Any,
+    policy: Policy,
     *,
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Callable[[int], None] | None = None,
-) -> Bound:
-    """Estimate sNMC, an upper bound on the expected information gain, as `spce` does the lower one.
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate sNMC, an upper bound on the expected information gain in nats; the arguments are those of `spce`.
 
     With few draws it is dominated by them, and since records share theirs the standard error is then too small.
     """
@@ -93,14 +89,14 @@ def snmc(
 def bounds(
     key: jax.Array,
     system: BaseSystem,
-    policy: Any,
+    policy: Policy,
     *,
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Bounds:
-    """Estimate both bounds at once; `progress` is called with the number of records just finished, from any thread."""
+    """Estimate both bounds from the same records and draws; the arguments are those of `spce`."""
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, outer=outer, contrastive=contrastive)
@@ -111,8 +107,7 @@ def bounds(
     size = -(-outer // groups)
     keys = jax.random.split(noise.as_key(key), (groups, 2))
 
-    def run_group(index: int) -> tuple[np.ndarray, np.ndarray]:
-        interrupts.check()
+    def group(index: int) -> tuple[np.ndarray, np.ndarray]:
         theta, record = _experiments(keys[index, 0], system, ready, horizon, size)
         _check(system, theta, record)
         interrupts.check()
@@ -121,15 +116,12 @@ def bounds(
             _raise(system, record, theta, int(np.argmin(np.isfinite(own))), horizon - 1)
         if np.isnan(others).any():
             _blame(keys[index, 1], system, record, contrastive)
-        if progress is not None:
-            progress(min(size, outer - index * size))
         return np.asarray(own), np.asarray(others)
 
-    with ThreadPoolExecutor(min(groups, cores())) as pool:
-        found = list(pool.map(run_group, range(groups)))
+    found = blocks.run(outer, size, group, progress)
     own, others = (np.concatenate(part)[:outer] for part in zip(*found, strict=True))
     including = np.logaddexp(own, others) - np.log1p(contrastive)
-    return Bounds(_average(own - including), _average(own - others + np.log(contrastive)))
+    return Bounds(Estimate(own - including), Estimate(own - others + np.log(contrastive)))
 
 
 @eqx.filter_jit
@@ -147,8 +139,9 @@ def _likelihoods(
     key: jax.Array, system: BaseSystem, theta: Components, record: Record, contrastive: Int[Array, ""]
 ) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
     """Return the log-likelihood of each record under its own parameters, and the log of its sum over the others."""
-    table, steps = history.tabulate(*record), jnp.asarray(record.designs.shape[1])
-    own = history.log_likelihood(system, table, steps, tuple(value[:, None] for value in theta))[:, 0]
+    table, steps = history.tabulate(record), jnp.asarray(record.designs.shape[1])
+    _, own = history.log_likelihood(likelihoods.of(system), table, steps, tuple(value[:, None] for value in theta))
+    own = own[:, 0]
 
     def chunk(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
         top, total = carry
@@ -169,30 +162,31 @@ def _chunk(
 ) -> Float[Array, "C K"]:
     """Return the log-likelihood of each record under one chunk of contrastive draws."""
     draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
-    return history.log_likelihood(system, table, steps, draws)
+    return history.log_likelihood(likelihoods.of(system), table, steps, draws)[1]
 
 
 def _check(system: BaseSystem, theta: Components, record: Record) -> None:
-    """Raise if a design left the box or a state is not finite."""
-    bad = np.argwhere(~np.isfinite(record.states).all(axis=-1))
+    """Raise if a design left the box or an observation is not finite."""
+    likelihood = likelihoods.of(system)
+    bad = np.argwhere(~np.isfinite(record.observations).all(axis=-1))
     if len(bad):
         row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
-        faults.check_states(system, record.states[:, : t + 1], record.designs)
+        likelihood.check_record(Record(record.observations[:, : t + 1], record.designs))
         _raise(system, record, theta, row, t - 1)
-    faults.check_states(system, *record)
+    likelihood.check_record(record)
     faults.check_box(system, record.designs)
 
 
 def _raise(system: BaseSystem, record: Record, theta: Components, row: int, step: int) -> None:
     """Raise for one record, whose parameters are in the same row."""
     blamed = jnp.stack([value[row] for value in theta])
-    faults.check(system, faults.Fault(jnp.array(step), record.states[row], record.designs[row], blamed))
+    faults.check(system, faults.Fault(jnp.array(step), record.observations[row], record.designs[row], blamed))
 
 
 def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int) -> None:
     """Find the contrastive draw whose likelihood is no number, and raise."""
     steps = record.designs.shape[1]
-    table = history.tabulate(*record)
+    table = history.tabulate(record)
     chunk = eqx.filter_jit(_chunk)
     for i in range(-(-contrastive // CHUNK)):
         interrupts.check()
@@ -201,9 +195,6 @@ def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int)
             row, column = bad[0]
             draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
             theta = jnp.stack([value[0, column] for value in draws])
-            faults.check(system, faults.Fault(jnp.array(steps - 1), record.states[row], record.designs[row], theta))
-
-
-def _average(values: Float[np.ndarray, " N"]) -> Bound:
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return Bound(float(values.mean()), float(error), values)
+            faults.check(
+                system, faults.Fault(jnp.array(steps - 1), record.observations[row], record.designs[row], theta)
+            )

@@ -1,51 +1,33 @@
 """The expected information gain of a policy (`eq:eig-estimator`)."""
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from nestbed import belief as beliefs
-from nestbed import checks, interrupts, noise
+from nestbed.belief import faults, learning
 from nestbed.belief.base import Belief
-from nestbed.errors import at_least_one
-from nestbed.evaluation.intervals import Interval, of_mean
-from nestbed.policies.base import prepare
-from nestbed.smc import faults
-from nestbed.smc.potential import Potential
-from nestbed.smc.sweep import check_gain_form, compiled_sweep
-from nestbed.system import BaseSystem
+from nestbed.belief.potential import Potential
+from nestbed.evaluation.estimates import Estimate
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import blocks, noise
+from nestbed.numerics.blocks import Progress
+from nestbed.numerics.errors import at_least_one
+from nestbed.policies.base import Policy, prepare
+from nestbed.smc.sweep import compiled_sweep
 
 BLOCK = 8
 """Trajectories run together. They are independent here, so blocks of them share the cores better than one large
 program does; the size never depends on the machine, so neither do the numbers."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """An average over independent trajectories, in nats."""
-
-    mean: float
-    standard_error: float  # NaN for a single trajectory
-    gains: Float[np.ndarray, " N"] = field(repr=False)  # information gained by each trajectory
-    steps: Float[np.ndarray, "N T"] = field(repr=False)  # the same, by each of its experiments
-
-    @property
-    def interval(self) -> Interval:
-        """Where the expected gain lies, with 95 % confidence: by Student's t, corrected for skewness."""
-        return of_mean(self.gains)
-
-
 def eig(
     key: jax.Array,
     system: BaseSystem,
-    policy: Any,
+    policy: Policy,
     *,
     horizon: int | None = None,
     trajectories: int = 16,
@@ -53,19 +35,33 @@ def eig(
     moves: int = 3,
     belief: str | Belief = "ibis",
     gain: str = "general",
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Estimate the expected information gain from independent trajectories of the marginal (a sweep with η = 0).
 
-    `progress` is called with the number of trajectories just finished, from any thread.
+    Args:
+        key: a jax key; the same key gives the same numbers.
+        system: the model.
+        policy: what chooses the designs.
+        horizon: T, experiments per trajectory; by default the system's.
+        trajectories: N, simulated records.
+        particles: M, parameter particles per record. One experiment's estimated gain cannot exceed log M.
+        moves: Metropolis steps whenever a record's particles are rejuvenated.
+        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
+        progress: called with the number of trajectories just finished, from any thread.
+
+    Returns:
+        The mean gain in nats with its standard error and interval, the gain of every trajectory (`.values`) and of
+        every experiment (`.steps`, N × T).
     """
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, trajectories=trajectories)
     made = beliefs.make(belief, system, particles, moves)
-    check_gain_form(made, gain)
+    learning.check_gain(made, gain)
     ready = prepare(policy, system, horizon)
-    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, BLOCK, progress)
+    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, progress=progress)
 
 
 def estimate(
@@ -75,30 +71,21 @@ def estimate(
     horizon: int,
     trajectories: int,
     gain: str,
-    block: int,
-    progress: Callable[[int], None] | None = None,
+    *,
+    block: int = BLOCK,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""
     size = -(-trajectories // max(1, round(trajectories / block)))
-    blocks = -(-trajectories // size)
-    keys = jax.random.split(key, blocks)
+    keys = jax.random.split(key, -(-trajectories // size))
     neutral = Potential(*jnp.zeros(3))
 
-    def run_block(index: int) -> np.ndarray:
-        interrupts.check()
-        result, fault = compiled_sweep(keys[index], belief, policy, neutral, horizon, size, gain, None, False)
-        faults.check_all(belief.system, fault, result.states, result.designs)
-        if progress is not None:
-            progress(min(size, trajectories - index * size))
+    def gains(index: int) -> np.ndarray:
+        result, fault = compiled_sweep(
+            keys[index], belief, policy, neutral, horizon=horizon, count=size, gain=gain, reference=None, keep=False
+        )
+        faults.check_all(belief.system, fault, result.record)
         return np.asarray(result.gains)
 
-    with ThreadPoolExecutor(min(blocks, cores())) as pool:
-        steps = np.concatenate(list(pool.map(run_block, range(blocks))))[:trajectories]
-    gains = steps.sum(axis=1)
-    error = gains.std(ddof=1) / np.sqrt(trajectories) if trajectories > 1 else np.nan
-    return Estimate(float(gains.mean()), float(error), gains, steps)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    steps = np.concatenate(blocks.run(trajectories, size, gains, progress))[:trajectories]
+    return Estimate(steps.sum(axis=1), steps=steps)

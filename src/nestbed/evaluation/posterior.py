@@ -10,12 +10,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestbed import belief as beliefs
-from nestbed import checks, noise
-from nestbed.belief.base import Belief, Record
-from nestbed.errors import NestbedError
-from nestbed.smc import faults
-from nestbed.smc.sweep import check_gain_form
-from nestbed.system import BaseSystem
+from nestbed.belief import faults, learning
+from nestbed.belief.base import Belief
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError
+
+SHORTEST = 16
+"""Experiments that a record's buffers hold at least; longer ones hold a power of two, so that few programs do."""
 
 
 class Posterior(NamedTuple):
@@ -31,7 +35,7 @@ class Posterior(NamedTuple):
 def posterior(
     key: jax.Array,
     system: BaseSystem,
-    states: Float[Array, "*N T1 dx"],
+    observations: Float[Array, "*N T1 dy"],
     designs: Float[Array, "*N T du"],
     *,
     particles: int = 1024,
@@ -39,73 +43,102 @@ def posterior(
     belief: str | Belief = "ibis",
     gain: str = "general",
 ) -> Posterior:
-    """Infer the parameters from one record (T+1, dx) and (T, du), or from N of them at once.
+    """Infer the parameters from one record, or from N of them at once.
 
-    A record is taken as it is: its designs may lie outside the box, which only binds policies.
+    Args:
+        key: a jax key; the same key gives the same numbers.
+        system: the model.
+        observations: (T+1, number of observations), or with N in front, in the units of the model: the first was seen
+            before any design.
+        designs: (T, number of designs), or with N in front. They may lie outside the box, which only binds policies.
+        particles: M, parameter particles per record. One experiment's gain cannot exceed log M.
+        moves: Metropolis steps whenever a record's particles are rejuvenated.
+        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
+
+    Returns:
+        Mean and covariance of the parameters in the order of `system.parameter_names`, the log predictive density of
+        each outcome, the gain of each experiment in nats, and the belief's final state.
     """
     checks.instance(system)
-    states, designs = (
+    observations, designs = (
         jnp.asarray(checks.numbers(f"the record's {what}", values))
-        for what, values in (("states", states), ("designs", designs))
+        for what, values in (("observations", observations), ("designs", designs))
     )
-    _check(system, states, designs)
-    single = states.ndim == 2
-    record = Record(states[None], designs[None]) if single else Record(states, designs)
+    _check(system, observations, designs)
+    single = observations.ndim == 2
+    record = Record(observations[None], designs[None]) if single else Record(observations, designs)
     made = beliefs.make(belief, system, particles, moves)
-    check_gain_form(made, gain)
-    result, fault = _compiled_infer(noise.as_key(key), made, record, gain)
-    faults.check_states(system, record.states, record.designs)
+    learning.check_gain(made, gain)
+    count = record.designs.shape[1]
+    result, fault = _compiled_infer(noise.as_key(key), made, _padded(record), jnp.asarray(count), gain)
+    result = result._replace(log_predictive=result.log_predictive[:, :count], gains=result.gains[:, :count])
+    made.likelihood.check_record(record)
     faults.check(system, fault)
-    if not _warned_of_improbable(system, np.asarray(result.log_predictive)):
+    if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
         _warn_of_collapse(result, made)
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
-def infer(key: jax.Array, belief: Belief, record: Record, gain: str) -> tuple[Posterior, faults.Fault]:
-    """Update the belief by every experiment of the records, in order."""
-    count, horizon = record.designs.shape[:2]
+def infer(
+    key: jax.Array, belief: Belief, record: Record, count: Int[Array, ""], gain: str
+) -> tuple[Posterior, faults.Fault]:
+    """Do the learning step for each of the first `count` experiments of the records."""
+    records, capacity = record.designs.shape[:2]
     start_key, steps_key = jax.random.split(key)
+    keys = jax.random.split(steps_key, capacity)
 
-    def experiment(carry: Any, inputs: tuple[Int[Array, ""], jax.Array]) -> Any:
-        state, fault = carry
-        t, step_key = inputs
-        state, upkeep = belief.rejuvenate(step_key, state, record, t)
-        fault = faults.in_upkeep(fault, upkeep, record, t)
-        updated, evidence = belief.update(state, record.states[:, t], record.designs[:, t], record.states[:, t + 1])
-        reward = evidence.gain(belief.system, gain)
-        fault = faults.in_weights(fault, reward, evidence, belief, state, record, t)
-        return (updated, fault), (evidence.log_predictive, reward)
+    def experiment(t: Int[Array, ""], so_far: Any) -> Any:
+        learner, fault, log_predictive, gains = so_far
+        learner, info, fault = learning.step(
+            keys[t],
+            belief,
+            learner,
+            t,
+            fault,
+            design=lambda y, u_previous: (None, record.designs[:, t]),
+            outcome=lambda state, u: record.observations[:, t + 1],
+            gain=gain,
+        )
+        fault = faults.in_weights(fault, info.gain, info.evidence, belief, info.before, learner.record, t)
+        log_predictive = log_predictive.at[:, t].set(info.evidence.log_predictive)
+        return learner, fault, log_predictive, gains.at[:, t].set(info.gain)
 
-    start = belief.init(start_key, count), faults.none(belief.system, horizon)
-    inputs = jnp.arange(horizon, dtype=jnp.int32), jax.random.split(steps_key, horizon)
-    (state, fault), (log_predictive, gains) = jax.lax.scan(experiment, start, inputs)
-    return Posterior(*belief.moments(state), log_predictive.T, gains.T, state), fault
+    learner = learning.start(start_key, belief, record.observations[:, 0], capacity)
+    nothing = jnp.zeros((records, capacity))
+    start = learner, faults.none(belief.system, capacity), nothing, nothing
+    learner, fault, log_predictive, gains = jax.lax.fori_loop(0, count.astype(jnp.int32), experiment, start)
+    return Posterior(*belief.moments(learner.belief), log_predictive, gains, learner.belief), fault
 
 
 _compiled_infer = eqx.filter_jit(infer)
 
 
+def _padded(record: Record) -> Record:
+    """Return records in buffers whose length is a power of two: records of many lengths then share a program."""
+    count = record.designs.shape[1]
+    spare = max(SHORTEST, 1 << (count - 1).bit_length()) - count
+    return Record(*(jnp.pad(part, ((0, 0), (0, spare), (0, 0))) for part in record))
+
+
 def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
     """Warn where an experiment seems to gain all that M particles can show."""
-    if not isinstance(belief, beliefs.IBIS):
-        return
-    limit = float(np.log(belief.particles))
-    full = np.argwhere(np.asarray(result.gains) > 0.95 * limit)
+    full = np.argwhere(np.asarray(result.gains) > 0.95 * belief.most)
     if len(full):
         warnings.warn(
-            f"experiment {int(full[0, -1])} left one particle of {belief.particles} with nearly all the weight, so its "
-            f"gain shows only the limit log M = {limit:.2f}: check that the record is in the model's units, or raise "
+            f"experiment {int(full[0, -1])} left one particle with nearly all the weight, so its gain shows "
+            f"only the limit log M = {belief.most:.2f}: check that the record is in the model's units, or raise "
             "particles.",
             stacklevel=3,
         )
 
 
-def _warned_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> bool:
+def _warned_of_improbable(likelihood: Likelihood, log_predictive: np.ndarray) -> bool:
     """Warn of outcomes that lie far from what every parameter in the belief predicts; noise must be constant."""
-    if not system.constant_noise:
+    if not likelihood.constant_noise:
         return False
-    deviance = -2.0 * log_predictive - system.log_volume  # at least that of the particle that explains it best
-    far = np.argwhere(deviance > ODD * len(system.state_names))
+    deviance = -2.0 * log_predictive - likelihood.log_normaliser  # at least that of the particle that explains it best
+    far = np.argwhere(deviance > ODD * len(likelihood.system.observation_names))
     if len(far):
         warnings.warn(
             f"{len(far)} of {deviance.size} outcomes are improbable under every parameter in the belief (the first of "
@@ -118,24 +151,25 @@ def _warned_of_improbable(system: BaseSystem, log_predictive: np.ndarray) -> boo
 
 
 ODD = 60.0
-"""Deviance of an outcome, per state, that is no chance: a state 7.7 standard deviations off has it."""
+"""Deviance of an outcome, per component, that is no chance: one 7.7 standard deviations off has it."""
 
 
-def _check(system: BaseSystem, states: jax.Array, designs: jax.Array) -> None:
-    dx, du = len(system.state_names), len(system.design_names)
+def _check(system: BaseSystem, observations: jax.Array, designs: jax.Array) -> None:
+    dy, du = len(system.observation_names), len(system.design_names)
     fits = (
-        states.ndim in (2, 3)
-        and designs.ndim == states.ndim
-        and (states.shape[-1], designs.shape[-1]) == (dx, du)
-        and states.shape[:-2] == designs.shape[:-2]
-        and states.shape[-2] == designs.shape[-2] + 1 > 1
+        observations.ndim in (2, 3)
+        and designs.ndim == observations.ndim
+        and (observations.shape[-1], designs.shape[-1]) == (dy, du)
+        and observations.shape[:-2] == designs.shape[:-2]
+        and observations.shape[-2] == designs.shape[-2] + 1 > 1
     )
     if not fits:
         raise NestbedError(
-            f"the record has states of shape {states.shape} and designs of shape {designs.shape}, but {system.name} "
-            f"needs (T+1, {dx}) and (T, {du}), or the same with N in front: one more state than designs."
+            f"the record has observations of shape {observations.shape} and designs of shape {designs.shape}, but "
+            f"{system.name} needs (T+1, {dy}) and (T, {du}), or the same with N in front: one more observation than "
+            "designs."
         )
-    for name, values in (("states", states), ("designs", designs)):
+    for name, values in (("observations", observations), ("designs", designs)):
         bad = np.argwhere(~np.isfinite(np.asarray(values)))
         if len(bad):
             where = ", ".join(str(int(i)) for i in bad[0])

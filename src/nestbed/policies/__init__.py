@@ -1,13 +1,31 @@
 """Policies: history to design, one experiment at a time."""
 
-from nestbed.policies.base import Policy
-from nestbed.policies.baselines import BASELINES, baseline
-from nestbed.policies.greedy import Greedy
-from nestbed.policies.myopic import Myopic
-from nestbed.policies.prbs import PRBS
-from nestbed.policies.random import Random
-from nestbed.policies.recurrent import Recurrent
-from nestbed.policies.signals import Chirp, MaximumLength, Multisine, Replay
+from typing import TYPE_CHECKING, Any
+
+from nestbed.numerics.lazy import exported
+from nestbed.policies.registry import BASELINES, baseline
+
+if TYPE_CHECKING:
+    from nestbed.policies.base import Policy
+    from nestbed.policies.greedy import Greedy
+    from nestbed.policies.myopic import Myopic
+    from nestbed.policies.prbs import PRBS
+    from nestbed.policies.random import Random
+    from nestbed.policies.recurrent import Recurrent
+    from nestbed.policies.signals import Chirp, MaximumLength, Multisine, Replay
+
+_HOMES = {
+    "Policy": "base",
+    "Greedy": "greedy",
+    "Myopic": "myopic",
+    "PRBS": "prbs",
+    "Random": "random",
+    "Recurrent": "recurrent",
+    "Chirp": "signals",
+    "MaximumLength": "signals",
+    "Multisine": "signals",
+    "Replay": "signals",
+}
 
 __all__ = [
     "BASELINES",
@@ -23,3 +41,7 @@ __all__ = [
     "Replay",
     "baseline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return exported(__name__, name, _HOMES)

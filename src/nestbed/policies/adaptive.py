@@ -9,11 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
 from nestbed import belief as beliefs
-from nestbed import checks, noise
-from nestbed.belief.base import Belief, Record
-from nestbed.errors import at_least_one
+from nestbed.belief import learning
+from nestbed.belief.base import Belief
+from nestbed.belief.learning import Learner
+from nestbed.likelihood.base import Record
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+from nestbed.numerics.errors import at_least_one
 from nestbed.policies.base import Hashable, bound
-from nestbed.system import BaseSystem
 
 
 class Memory(NamedTuple):
@@ -21,8 +25,7 @@ class Memory(NamedTuple):
 
     done: Int[Array, ""]  # experiments
     word: UInt32[Array, ""]  # stirred from all that was seen: what the belief's random numbers are drawn from
-    record: Record  # of one trajectory
-    belief: Any
+    learner: Learner  # of one record
 
 
 class Adaptive(Hashable):
@@ -40,7 +43,7 @@ class Adaptive(Hashable):
         self,
         system: BaseSystem,
         *,
-        belief: str | Belief = "ibis",
+        belief: str | Belief | None = "ibis",
         particles: int = 1024,
         moves: int = 3,
         horizon: int | None = None,
@@ -59,40 +62,36 @@ class Adaptive(Hashable):
 
     def init(self) -> Memory:
         """Return the prior as the belief, and an empty record."""
-        system = self.belief.system
-        states = jnp.zeros((1, self.longest + 1, len(system.state_names)))
-        designs = jnp.zeros((1, self.longest, len(system.design_names)))
-        zero = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32)
-        return Memory(*zero, Record(states, designs), self.belief.init(self.key, 1))
+        unseen = jnp.zeros((1, len(self.belief.system.observation_names)))
+        learner = learning.start(self.key, self.belief, unseen, self.longest)
+        return Memory(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), learner)
 
     @bound
     def step(
-        self, key: jax.Array, carry: Memory, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:
         """Learn from the last experiment, then choose the next."""
-        carry = self._observe(carry, x, u_previous)
-        return carry._replace(done=carry.done + 1), self.choose(key, carry.belief, x, u_previous)
+        learner = self._learn(carry, y, u_previous)
+        word = _stir(carry.word, y)
+        learner, _ = learning.rejuvenate(jax.random.fold_in(self.key, word), self.belief, learner, carry.done)
+        return Memory(carry.done + 1, word, learner), self.choose(key, learner.belief, u_previous)
 
     @abstractmethod
-    def choose(
-        self, key: jax.Array, state: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
-    ) -> Float[Array, " du"]:
-        """Return the design for a belief of one trajectory."""
+    def choose(self, key: jax.Array, state: Any, u_previous: Float[Array, " du"]) -> Float[Array, " du"]:
+        """Return the design for a belief of one record."""
 
-    def _observe(self, carry: Memory, x: Float[Array, " dx"], u_previous: Float[Array, " du"]) -> Memory:
-        """Condition the belief on the outcome x of the last design; before the first experiment there is none."""
-        t, before = carry.done, jnp.maximum(carry.done - 1, 0)
-        record = Record(carry.record.states.at[0, t].set(x), carry.record.designs.at[0, before].set(u_previous))
-        word = _stir(carry.word, x)
-        updated, _ = self.belief.update(carry.belief, record.states[:, before], u_previous[None], x[None])
-        state = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), updated, carry.belief)
-        state, _ = self.belief.rejuvenate(jax.random.fold_in(self.key, word), state, record, t)
-        return Memory(t, word, record, state)
+    def _learn(self, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Learner:
+        """Take in y: the outcome of the last design, or the first observation, before any."""
+        observations, designs = carry.learner.record
+        begun = Learner(Record(observations.at[:, 0].set(y), designs), self.belief.begin(carry.learner.belief, y[None]))
+        last = jnp.maximum(carry.done - 1, 0)
+        observed, _ = learning.observe(self.belief, carry.learner, last, u_previous[None], y[None])
+        return jax.tree.map(lambda new, first: jnp.where(carry.done > 0, new, first), observed, begun)
 
 
-def _stir(word: UInt32[Array, ""], x: Float[Array, " dx"]) -> UInt32[Array, ""]:
-    """Mix the bits of a state into a word."""
-    for part in jax.lax.bitcast_convert_type(x, jnp.uint32).ravel():
+def _stir(word: UInt32[Array, ""], y: Float[Array, " dy"]) -> UInt32[Array, ""]:
+    """Mix the bits of an observation into a word."""
+    for part in jax.lax.bitcast_convert_type(y, jnp.uint32).ravel():
         word = (word ^ part) * jnp.uint32(0x9E3779B1)
         word = word ^ (word >> 15)
     return word

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestbed import checks, programs
-from nestbed.errors import NestbedError
-from nestbed.system import BaseSystem
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import programs
+from nestbed.numerics.errors import NestbedError
 
 Carry = Any
 """A policy's memory of one trajectory: any pytree of arrays, or None."""
@@ -27,7 +28,7 @@ Carry = Any
 
 @runtime_checkable
 class Policy(Protocol):
-    """History to design, for one trajectory. The carry must follow from what was seen, never from the key."""
+    """History to design, for one record, one experiment at a time. The carry must follow from what was seen, never from the key."""
 
     @abstractmethod
     def init(self) -> Carry:
@@ -35,9 +36,9 @@ class Policy(Protocol):
 
     @abstractmethod
     def step(
-        self, key: jax.Array, carry: Carry, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: Carry, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Carry, Float[Array, " du"]]:
-        """Return the next carry and the design to apply in state x."""
+        """Return the next carry and the design to apply after the observation y."""
 
 
 class Hashable(eqx.Module):
@@ -92,8 +93,8 @@ class _Plain(eqx.Module):
     def init(self) -> Carry:
         return self._object().init()
 
-    def step(self, key: jax.Array, carry: Carry, x: jax.Array, u_previous: jax.Array) -> tuple[Carry, jax.Array]:
-        return self._object().step(key, carry, x, u_previous)
+    def step(self, key: jax.Array, carry: Carry, y: jax.Array, u_previous: jax.Array) -> tuple[Carry, jax.Array]:
+        return self._object().step(key, carry, y, u_previous)
 
 
 def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
@@ -108,7 +109,7 @@ def prepare(policy: Any, system: BaseSystem, horizon: int | None = None) -> Any:
     if not isinstance(policy, Policy):
         raise NestbedError(
             f"the policy is a {type(policy).__name__}, but it needs the methods init() -> carry and "
-            "step(key, carry, x, u_previous) -> (carry, u)."
+            "step(key, carry, y, u_previous) -> (carry, u)."
         )
     longest = getattr(policy, "longest", None)
     if horizon is not None and isinstance(longest, int) and horizon > longest:
@@ -149,7 +150,7 @@ def _check_origin(policy: Any, system: BaseSystem) -> None:
     if not isinstance(made_for, BaseSystem):
         return
     for what, theirs, ours in (
-        ("states", made_for.state_names, system.state_names),
+        ("observations", made_for.observation_names, system.observation_names),
         ("designs", made_for.designs, system.designs),
     ):
         if theirs != ours:
@@ -218,24 +219,24 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
     """Trace one step and compare its shapes with what the system and the carry ask for."""
     designs = len(system.design_names)
 
-    def once(policy: Any, key: jax.Array, x: jax.Array, u: jax.Array) -> Any:
+    def once(policy: Any, key: jax.Array, y: jax.Array, u: jax.Array) -> Any:
         carry = policy.init()
-        return carry, policy.step(key, carry, x, u)
+        return carry, policy.step(key, carry, y, u)
 
     policy = jax.tree.unflatten(structure, leaves)
-    arguments = jax.random.key(0), jnp.zeros(len(system.state_names)), jnp.zeros(designs)
+    arguments = jax.random.key(0), jnp.zeros(len(system.observation_names)), jnp.zeros(designs)
     with _vectors(name, system), checks.traceable(f"{name}.step"):
         carry, outcome = eqx.filter_eval_shape(once, policy, *arguments)
     if not isinstance(outcome, tuple) or len(outcome) != 2:
         raise NestbedError(f"{name}.step returned one value, but it must return two: (carry, u).")
-    following, u = outcome
+    carry_next, u = outcome
     if getattr(u, "shape", None) != (designs,):
         got = f"of shape {u.shape}" if hasattr(u, "shape") else f"that is a {type(u).__name__}"
         raise NestbedError(
             f"{name}.step returned a design {got}, but {system.name} has "
             f"{designs} design(s) {system.design_names}; return an array of shape ({designs},)."
         )
-    before, after = (_signature(tree) for tree in (carry, following))
+    before, after = (_signature(tree) for tree in (carry, carry_next))
     if before != after:
         raise NestbedError(
             f"{name}.step changed its carry from {before} to {after}; it must return a carry of the same structure, "
@@ -245,7 +246,7 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
 
 @contextlib.contextmanager
 def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
-    """Explain that a policy's x and u_previous are vectors, to one that asks for their components by name."""
+    """Explain that a policy's y and u_previous are vectors, to one that asks for their components by name."""
     try:
         yield
     except (AttributeError, TypeError) as error:
@@ -253,9 +254,9 @@ def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
         if found is None:
             raise
         raise NestbedError(
-            f"{name}.step asks a vector for {found[1] or found[2]!r}: x holds the states in the order "
-            f"{system.state_names}, u_previous the designs in the order {system.design_names}; take them by number, "
-            f"as in x[0] for {system.state_names[0]!r}."
+            f"{name}.step asks a vector for {found[1] or found[2]!r}: y holds the observations in the order "
+            f"{system.observation_names}, u_previous the designs in the order {system.design_names}; take them by number, "
+            f"as in y[0] for {system.observation_names[0]!r}."
         ) from None
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed.belief.base import Belief
-from nestbed.errors import at_least_one
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import at_least_one
 from nestbed.policies.adaptive import Adaptive
-from nestbed.system import BaseSystem
 
 ZOOM = 0.25
 """Each round searches a box this much smaller than the one before, around the best design so far."""
@@ -37,7 +37,7 @@ class Greedy(Adaptive):
         *,
         rounds: int = 3,
         outcomes: int = 32,
-        belief: str | Belief = "ibis",
+        belief: str | Belief | None = "ibis",
         particles: int = 256,
         moves: int = 3,
         horizon: int | None = None,
@@ -48,18 +48,15 @@ class Greedy(Adaptive):
         self.outcomes, self.rounds = outcomes, rounds
         self.spread = jnp.array(_spread(candidates, len(system.design_names)))
 
-    def choose(
-        self, key: jax.Array, state: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
-    ) -> Float[Array, " du"]:
+    def choose(self, key: jax.Array, state: Any, u_previous: Float[Array, " du"]) -> Float[Array, " du"]:
         """Search the box."""
         box = self.belief.system.designs
-        low, high = jnp.array(box.low), jnp.array(box.high)
-        best, reach = 0.5 * (low + high), 0.5 * (high - low) * (1.0 + 2.0 * MARGIN)
+        best, reach = jnp.zeros(len(box.names)), 1.0 + 2.0 * MARGIN
         for _ in range(self.rounds):
-            tried = jnp.concatenate([best[None], jnp.clip(best + reach * self.spread, low, high)])
-            gains = self.belief.expected_gains(key, state, x[None], tried[None], self.outcomes)[0]
-            best, reach = tried[jnp.argmax(gains)], ZOOM * reach
-        return best
+            unit = jnp.concatenate([best[None], (best + reach * self.spread).clip(-1.0, 1.0)])
+            gains = self.belief.expected_gains(key, state, box.scale(unit)[None], self.outcomes)[0]
+            best, reach = unit[jnp.argmax(gains)], ZOOM * reach
+        return box.scale(best)
 
 
 def _spread(count: int, dimensions: int) -> Float[np.ndarray, "C du"]:

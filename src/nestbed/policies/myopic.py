@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import noise
 from nestbed.belief.base import Belief
-from nestbed.errors import at_least_one, at_least_zero
+from nestbed.belief.potential import Potential
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import at_least_one
 from nestbed.policies.adaptive import Adaptive
-from nestbed.smc.potential import Potential
-from nestbed.system import BaseSystem
 
 
 class Myopic(Adaptive):
@@ -33,7 +32,7 @@ class Myopic(Adaptive):
         eta: float | None = None,
         slew_penalty: float | None = None,
         action_penalty: float = 0.0,
-        belief: str | Belief = "ibis",
+        belief: str | Belief | None = "ibis",
         particles: int = 1024,
         moves: int = 3,
         horizon: int | None = None,
@@ -41,27 +40,17 @@ class Myopic(Adaptive):
     ):
         super().__init__(system, belief=belief, particles=particles, moves=moves, horizon=horizon, key=key)
         at_least_one(candidates=candidates)
-        defaults = system.defaults
-        terms = {
-            "eta": defaults.eta if eta is None else eta,
-            "slew_penalty": defaults.slew_penalty if slew_penalty is None else slew_penalty,
-            "action_penalty": action_penalty,
-        }
-        at_least_zero(**terms)
         self.candidates = candidates
-        self.potential = Potential(**{name: jnp.asarray(value, float) for name, value in terms.items()})
+        self.potential = Potential.of(system, eta, slew_penalty, action_penalty)
 
-    def choose(
-        self, key: jax.Array, state: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
-    ) -> Float[Array, " du"]:
+    def choose(self, key: jax.Array, state: Any, u_previous: Float[Array, " du"]) -> Float[Array, " du"]:
         """Sample one of the candidates by its weight."""
         designs_key, outcomes_key, choice_key = jax.random.split(key, 3)
         box = self.belief.system.designs
-        low, high = jnp.array(box.low), jnp.array(box.high)
-        u = low + (high - low) * noise.uniforms(designs_key, (self.candidates, len(box.names)))
+        u = box.sample(designs_key, (self.candidates,))
         many = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.candidates, *leaf.shape[1:])), state)
-        now, previous = (jnp.broadcast_to(row, (self.candidates, *row.shape)) for row in (x, u_previous))
-        outcomes = self.belief.sample(outcomes_key, many, now, u)
-        _, evidence = self.belief.update(many, now, u, outcomes)
-        weights = self.potential.log(evidence.gain(self.belief.system, "general"), u, previous)
+        outcomes = self.belief.sample(outcomes_key, many, u)
+        _, evidence = self.belief.update(many, u, outcomes)
+        previous = jnp.broadcast_to(u_previous, u.shape)
+        weights = self.potential.log(evidence.gain(self.belief.likelihood, "general"), u, previous)
         return u[jax.random.categorical(choice_key, weights)]

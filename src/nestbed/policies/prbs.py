@@ -7,17 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import checks, noise
-from nestbed.errors import NestbedError, did_you_mean
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError, did_you_mean
 from nestbed.policies.base import Hashable, bound
-from nestbed.system import BaseSystem
 
 
 class PRBS(Hashable):
     """A fair coin per experiment between the limits: one coin for all channels ("joint"), or one for each."""
 
-    low: Float[Array, " du"]
-    high: Float[Array, " du"]
     system: BaseSystem = eqx.field(static=True)
     coins: int = eqx.field(static=True)
 
@@ -26,7 +25,7 @@ class PRBS(Hashable):
             hint = did_you_mean(str(channels), ("joint", "independent"))
             raise NestbedError(f"PRBS got channels={channels!r}; {hint}.")
         checks.instance(system)
-        self.low, self.high, self.system = jnp.array(system.designs.low), jnp.array(system.designs.high), system
+        self.system = system
         self.coins = 1 if channels == "joint" else len(system.designs.names)
 
     def init(self) -> None:
@@ -35,7 +34,8 @@ class PRBS(Hashable):
 
     @bound
     def step(
-        self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: None, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[None, Float[Array, " du"]]:
         """Toss the coins."""
-        return carry, jnp.where(noise.uniforms(key, (self.coins,)) < 0.5, self.high, self.low)
+        box = self.system.designs
+        return carry, jnp.where(noise.uniforms(key, (self.coins,)) < 0.5, jnp.array(box.high), jnp.array(box.low))

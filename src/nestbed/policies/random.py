@@ -2,24 +2,21 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import checks, noise
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
 from nestbed.policies.base import Hashable, bound
-from nestbed.system import BaseSystem
 
 
 class Random(Hashable):
     """Independent uniform designs."""
 
-    low: Float[Array, " du"]
-    high: Float[Array, " du"]
     system: BaseSystem = eqx.field(static=True)
 
     def __init__(self, system: BaseSystem):
         checks.instance(system)
-        self.low, self.high, self.system = jnp.array(system.designs.low), jnp.array(system.designs.high), system
+        self.system = system
 
     def init(self) -> None:
         """Return no carry."""
@@ -27,7 +24,7 @@ class Random(Hashable):
 
     @bound
     def step(
-        self, key: jax.Array, carry: None, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: None, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[None, Float[Array, " du"]]:
         """Draw one design."""
-        return carry, self.low + (self.high - self.low) * noise.uniforms(key, self.low.shape)
+        return carry, self.system.designs.sample(key)

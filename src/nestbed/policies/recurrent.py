@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nestbed import checks, noise
-from nestbed.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.model import checks
+from nestbed.model.box import Box
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.numerics.noise import LOG_2PI
 from nestbed.policies.base import Hashable, bound
-from nestbed.system import LOG_2PI, BaseSystem
 
 CELLS = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
 EDGE = 1.0 - 2.0**-53
@@ -21,22 +24,22 @@ EDGE = 1.0 - 2.0**-53
 
 
 class Squash(NamedTuple):
-    """ξ = scale · tanh(s) + shift, in double precision so that s can be read back from ξ."""
+    """tanh(s) stretched from ±1 to the box, in double precision so that s can be read back from ξ."""
 
-    scale: Float[Array, " du"]
-    shift: Float[Array, " du"]
+    box: Box
 
     def forward(self, s: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
         """Return the design."""
-        return self.scale * jnp.tanh(s) + self.shift
+        return self.box.scale(jnp.tanh(s))
 
     def inverse(self, u: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
         """Return s; a design on its limit gives a large finite number."""
-        return jnp.arctanh(jnp.clip((u - self.shift) / self.scale, -EDGE, EDGE))
+        return jnp.arctanh(jnp.clip(self.box.unscale(u), -EDGE, EDGE))
 
     def log_slope(self, s: Float[Array, "*n du"]) -> Float[Array, "*n du"]:
-        """Return log dξ/ds = log scale + log(1 − tanh² s), which does not cancel where tanh is nearly 1."""
-        return jnp.log(self.scale) + 2.0 * (math.log(2.0) - jnp.abs(s) - jax.nn.softplus(-2.0 * jnp.abs(s)))
+        """Return log dξ/ds = log of half the box + log(1 − tanh² s), which does not cancel where tanh is nearly 1."""
+        half = 0.5 * jnp.subtract(jnp.array(self.box.high), jnp.array(self.box.low))
+        return jnp.log(half) + 2.0 * (math.log(2.0) - jnp.abs(s) - jax.nn.softplus(-2.0 * jnp.abs(s)))
 
 
 class Recurrent(Hashable):
@@ -76,7 +79,7 @@ class Recurrent(Hashable):
         designs = len(system.design_names)
         self.system, self.sees_previous, self.trained_for = system, sees_previous, trained_for
         self.log_std = jnp.full(designs, log_std, jnp.float32)
-        inputs = self._see(jnp.zeros(len(system.state_names)), jnp.zeros(designs)).shape[0]
+        inputs = self._see(jnp.zeros(len(system.observation_names)), jnp.zeros(designs)).shape[0]
         widths = (inputs, *encoder, *recurrent, *head, designs)
         kinds = (eqx.nn.Linear,) * len(encoder) + (CELLS[cell],) * len(recurrent) + (eqx.nn.Linear,) * (len(head) + 1)
         layers = eqx.filter_eval_shape(
@@ -96,10 +99,10 @@ class Recurrent(Hashable):
 
     @bound
     def step(
-        self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: Any, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, " du"]]:
         """Draw one design."""
-        carry, mean = self.advance(carry, x, u_previous)
+        carry, mean = self.advance(carry, y, u_previous)
         return carry, self.squash.forward(mean + self.std * noise.normals(key, mean.shape))
 
     def mean(self) -> "Mean":
@@ -107,16 +110,16 @@ class Recurrent(Hashable):
         return Mean(self)
 
     def log_density(
-        self, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"], u: Float[Array, " du"]
+        self, carry: Any, y: Float[Array, " dy"], u_previous: Float[Array, " du"], u: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, ""]]:
         """Return the next carry and log π(u | what was seen)."""
-        carry, mean = self.advance(carry, x, u_previous)
+        carry, mean = self.advance(carry, y, u_previous)
         return carry, self._log_normal(mean, u)
 
-    def log_likelihood(self, states: Float[Array, "T1 dx"], designs: Float[Array, "T du"]) -> Float[Array, ""]:
+    def log_likelihood(self, observations: Float[Array, "T1 dy"], designs: Float[Array, "T du"]) -> Float[Array, ""]:
         """Return log π of all designs of one trajectory: only the recurrent layers go step by step."""
         previous = jnp.concatenate([jnp.array(self.system.rest_design)[None], designs[:-1]])
-        codes = jax.vmap(self._encode)(states[:-1], previous)
+        codes = jax.vmap(self._encode)(observations[:-1], previous)
         _, codes = jax.lax.scan(lambda held, code: self._recur(held, code), self.init(), codes)
         means = jax.vmap(self._decode)(codes)
         return self._log_normal(means, designs)
@@ -134,29 +137,29 @@ class Recurrent(Hashable):
     @property
     def squash(self) -> Squash:
         """The way into the design box."""
-        low, high = jnp.array(self.system.designs.low), jnp.array(self.system.designs.high)
-        return Squash(0.5 * (high - low), 0.5 * (high + low))
+        return Squash(self.system.designs)
 
     def advance(
-        self, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, carry: Any, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, " du"]]:
         """Return the next carry and m, the mean of s."""
-        if x.shape != (len(self.system.state_names),):
+        names = self.system.observation_names
+        if y.shape != (len(names),):
             raise NestbedError(
-                f"the policy was made for {self.system.name}, with the states {self.system.state_names}, but got a "
-                f"state of shape {x.shape}; use it with the system that it was trained on."
+                f"the policy was made for {self.system.name}, with the observations {names}, but got one of shape "
+                f"{y.shape}; use it with the system that it was trained on."
             )
-        carry, code = self._recur(carry, self._encode(x, u_previous))
+        carry, code = self._recur(carry, self._encode(y, u_previous))
         return carry, self._decode(code)
 
-    def _see(self, x: Float[Array, " dx"], u_previous: Float[Array, " du"]) -> Float[Array, " inputs"]:
-        seen = _view(self.system, x)
+    def _see(self, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Float[Array, " inputs"]:
+        seen = _view(self.system, y)
         if self.sees_previous:
-            seen = jnp.concatenate([seen, (u_previous - self.squash.shift) / self.squash.scale])
+            seen = jnp.concatenate([seen, self.system.designs.unscale(u_previous)])
         return seen.astype(self.log_std.dtype)
 
-    def _encode(self, x: Float[Array, " dx"], u_previous: Float[Array, " du"]) -> Float[Array, " code"]:
-        return _dense(self.encoder, self._see(x, u_previous))
+    def _encode(self, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Float[Array, " code"]:
+        return _dense(self.encoder, self._see(y, u_previous))
 
     def _recur(self, carry: Any, code: Float[Array, " code"]) -> tuple[Any, Float[Array, " memory"]]:
         memory = []
@@ -195,20 +198,20 @@ class Mean(Hashable):
 
     @bound
     def step(
-        self, key: jax.Array, carry: Any, x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: Any, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Any, Float[Array, " du"]]:
         """Return the mean design."""
-        carry, mean = self.policy.advance(carry, x, u_previous)
+        carry, mean = self.policy.advance(carry, y, u_previous)
         return carry, self.policy.squash.forward(mean)
 
 
-def _view(system: BaseSystem, x: Float[Array, " dx"]) -> Float[Array, " inputs"]:
+def _view(system: BaseSystem, y: Float[Array, " dy"]) -> Float[Array, " inputs"]:
     """Return what a policy sees of the state: all of it, or what the system's method `view` says."""
     view = getattr(system, "view", None)
     if view is None:
-        return x
+        return y
     with checks.traceable(f"{system.name}.view"):
-        seen = view(system.State(*x))
+        seen = view(system.Observation(*y))
     seen = seen if isinstance(seen, tuple | list) else (seen,)
     if not seen or any(jnp.shape(value) != () for value in seen):
         raise NestbedError(

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nestbed import checks
-from nestbed.errors import NestbedError, at_least_one
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.policies.base import Hashable, bound
-from nestbed.system import BaseSystem
 
 
 class Replay(Hashable):
@@ -40,7 +40,7 @@ class Replay(Hashable):
 
     @bound
     def step(
-        self, key: jax.Array, carry: Int[Array, ""], x: Float[Array, " dx"], u_previous: Float[Array, " du"]
+        self, key: jax.Array, carry: Int[Array, ""], y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Int[Array, ""], Float[Array, " du"]]:
         """Return the next row."""
         return carry + 1, self.table[(carry // self.hold) % self.table.shape[0]]
@@ -62,7 +62,7 @@ class Chirp(Replay):
         time = system.step * np.arange(steps)
         phase = 2.0 * math.pi * (low * time + 0.5 * (high - low) * time**2 / (system.step * steps))
         count = len(system.design_names)
-        super().__init__(system, _scaled(system, np.sin(phase[:, None] + math.pi * np.arange(count) / count)))
+        super().__init__(system, _within(system, np.sin(phase[:, None] + math.pi * np.arange(count) / count)))
 
 
 class Multisine(Replay):
@@ -96,7 +96,7 @@ class Multisine(Replay):
             phases = -math.pi * np.arange(len(own)) * (np.arange(len(own)) + 1) / len(own)
             wave = np.cos(2.0 * math.pi * base * own * time[:, None] + phases).sum(axis=1)
             columns.append(wave / np.abs(wave).max())
-        super().__init__(system, _scaled(system, np.stack(columns, axis=1)))
+        super().__init__(system, _within(system, np.stack(columns, axis=1)))
 
 
 class MaximumLength(Replay):
@@ -120,7 +120,7 @@ class MaximumLength(Replay):
             )
         signs = 2.0 * max_len_seq(order)[0] - 1.0
         shifts = [round(channel * len(signs) / count) for channel in range(count)]
-        super().__init__(system, _scaled(system, np.stack([np.roll(signs, -s) for s in shifts], axis=1)), hold)
+        super().__init__(system, _within(system, np.stack([np.roll(signs, -s) for s in shifts], axis=1)), hold)
 
 
 def _horizon(system: BaseSystem, horizon: int | None) -> int:
@@ -145,7 +145,6 @@ def _band(system: BaseSystem, low: float | None, high: float | None, steps: int)
     return low, high
 
 
-def _scaled(system: BaseSystem, unit: Float[np.ndarray, "period du"]) -> Float[np.ndarray, "period du"]:
+def _within(system: BaseSystem, unit: Float[np.ndarray, "period du"]) -> Float[np.ndarray, "period du"]:
     """Return a signal within ±1 stretched to the box."""
-    low, high = np.array(system.designs.low), np.array(system.designs.high)
-    return np.clip(0.5 * (high + low) + 0.5 * (high - low) * unit, low, high)
+    return system.designs.clip(system.designs.scale(unit))

@@ -8,22 +8,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from nestbed.belief.base import Belief
-from nestbed.errors import NestbedError
-from nestbed.system import BaseSystem
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError
 
 
 class Step(NamedTuple):
     """What the reference pins in the first slot during one experiment."""
 
-    belief: Any  # what the belief keeps, before the experiment
+    belief: Any  # compressed, before the experiment
     design: Float[Array, " du"]
-    state: Float[Array, " dx"]  # the outcome
+    observation: Float[Array, " dy"]  # the outcome
 
 
 class Reference(eqx.Module):
     """A trajectory z₀:T and the belief it had before each experiment."""
 
-    states: Float[Array, "T1 dx"]
+    observations: Float[Array, "T1 dy"]
     designs: Float[Array, "T du"]
     beliefs: Any  # leaves lead with the time axis (T)
     system: BaseSystem = eqx.field(static=True)
@@ -31,7 +31,7 @@ class Reference(eqx.Module):
 
     def steps(self) -> Step:
         """Return the reference cut into experiments, time first."""
-        return Step(self.beliefs, self.designs, self.states[1:])
+        return Step(self.beliefs, self.designs, self.observations[1:])
 
     def check(self, system: BaseSystem, belief: Belief, horizon: int) -> None:
         """Raise unless this reference fits a sweep of that system, belief and horizon."""
@@ -46,7 +46,7 @@ class Reference(eqx.Module):
                 f"the reference has {self.designs.shape[0]} experiments, but the horizon is {horizon}; take the "
                 "reference from a sweep with the same horizon."
             )
-        wanted = jax.eval_shape(lambda: belief.kept(belief.init(jax.random.key(0), 1)))
+        wanted = jax.eval_shape(lambda: belief.compress(_prior(belief)))
         got = [leaf.shape[1:] for leaf in jax.tree.leaves(self.beliefs)]
         if self.belief_kind != belief.kind or got != [leaf.shape[1:] for leaf in jax.tree.leaves(wanted)]:
             raise NestbedError(
@@ -56,7 +56,7 @@ class Reference(eqx.Module):
             )
 
 
-def trace(stored: Any, ancestors: Int[Array, "T N"], chosen: Int[Array, ""]) -> Any:
+def genealogy(stored: Any, ancestors: Int[Array, "T N"], chosen: Int[Array, ""]) -> Any:
     """Follow one trajectory's ancestors back and return its beliefs, time first."""
 
     def back(slot: Int[Array, ""], sources: Int[Array, " N"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
@@ -65,3 +65,19 @@ def trace(stored: Any, ancestors: Int[Array, "T N"], chosen: Int[Array, ""]) -> 
     _, slots = jax.lax.scan(back, chosen.astype(jnp.int32), ancestors, reverse=True)
     times = jnp.arange(ancestors.shape[0])
     return jax.tree.map(lambda leaf: leaf[times, slots], stored)
+
+
+def blank(belief: Belief, horizon: int) -> Reference:
+    """Return a reference of zeros, of the shapes that a sweep's has."""
+    system = belief.system
+    stored = jax.tree.map(
+        lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), belief.compress(_prior(belief))
+    )
+    observations = jnp.zeros((horizon + 1, len(system.observation_names)))
+    designs = jnp.zeros((horizon, len(system.design_names)))
+    return Reference(observations, designs, stored, system, belief.kind)
+
+
+def _prior(belief: Belief) -> Any:
+    """Return the belief of one record of which nothing was seen."""
+    return belief.init(jax.random.key(0), jnp.zeros((1, len(belief.system.observation_names))))

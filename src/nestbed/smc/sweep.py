@@ -12,55 +12,62 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
-from nestbed import checks, noise
-from nestbed.belief.base import Belief, Record
-from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
-from nestbed.policies.base import prepare
-from nestbed.smc import faults, resampling, weights
-from nestbed.smc.potential import Potential
-from nestbed.smc.reference import Reference, Step, trace
-from nestbed.system import BaseSystem
+from nestbed.belief import faults, learning
+from nestbed.belief.base import Belief
+from nestbed.belief.learning import Learner
+from nestbed.belief.potential import Potential
+from nestbed.likelihood.base import Record
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise, resampling, weights
+from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.policies.base import Policy, prepare
+from nestbed.smc.reference import Reference, genealogy
 
 THRESHOLD = 0.75
-"""Trajectories are resampled when their effective sample size falls below this share of N."""
+"""Share of N below which the effective sample size of trajectories must fall for them to be resampled."""
 
 
-class Diagnostics(NamedTuple):
-    """How the filter fared, per experiment."""
+class SweepInfo(NamedTuple):
+    """What resampling and rejuvenation took, per experiment."""
 
     ess: Float[Array, " T"]  # of the trajectories, before resampling
     resampled: Bool[Array, " T"]
-    refreshed: Int[Array, " T"] | None  # beliefs rejuvenated
-    accepted: Float[Array, " T"] | None  # sum of their acceptance rates
+    rejuvenated: Int[Array, " T"] | None  # beliefs that were
+    acceptance: Float[Array, " T"] | None  # sum of their acceptance rates
     ancestors: Int[Array, "T N"]  # slot each trajectory came from
 
 
 class Sweep(NamedTuple):
     """N weighted trajectories of T experiments."""
 
-    states: Float[Array, "N T1 dx"]
+    observations: Float[Array, "N T1 dy"]
     designs: Float[Array, "N T du"]
     gains: Float[Array, "N T"]  # r, in nats, without the penalties
     log_weights: Float[Array, " N"]  # normalised
     log_evidence: Float[Array, ""]  # log Ẑ_T
     reference: Reference | None  # one trajectory drawn by weight, with its beliefs
     belief: Any  # final belief states
-    diagnostics: Diagnostics
+    info: SweepInfo
+
+    @property
+    def record(self) -> Record:
+        """What was seen and done."""
+        return Record(self.observations, self.designs)
 
 
-class _Flock(NamedTuple):
+class _Carry(NamedTuple):
     """Everything a trajectory carries; every leaf leads with the trajectory axis."""
 
-    record: Record
+    learner: Learner
     gains: Float[Array, "N T"]
     memory: Any  # the policy's carry
-    belief: Any
 
 
 def sweep(
     key: jax.Array,
     system: BaseSystem,
-    policy: Any,
+    policy: Policy,
     *,
     horizon: int | None = None,
     trajectories: int | None = None,
@@ -73,15 +80,29 @@ def sweep(
     gain: str = "general",
     reference: Reference | None = None,
 ) -> Sweep:
-    """Run the nested filter once; what is not given comes from `system.defaults`.
+    """Run the nested filter once; what is left None comes from `system.defaults`.
 
-    Trajectories are weighted by exp(η · (gain − penalties)) and resampled when their weights degenerate: a larger η
-    (`eta`) seeks out more informative ones, and η = 0 weights all alike. `slew_penalty` multiplies the squared change
-    of the designs from one experiment to the next, `action_penalty` their squares; neither enters the reported gains.
-    `log_evidence` is the log of the mean of that exponential over trajectories: η times the gain, on a risk-seeking
-    average. With a `reference` the sweep is conditional: it keeps that trajectory and its beliefs among the N.
-    `gain` is "general" (`alg:reweight-function`), "constant_noise" (`eq:eig_constant_noise`, higher variance) or, for
-    exact beliefs, "closed_form" (the entropy that the belief loses, lower variance).
+    Args:
+        key: a jax key; the same key gives the same numbers.
+        system: the model.
+        policy: what chooses the designs.
+        horizon: T, experiments per trajectory.
+        trajectories: N.
+        particles: M, parameter particles per trajectory.
+        moves: Metropolis steps whenever a trajectory's particles are rejuvenated.
+        eta: η. Trajectories are weighted by exp(η · (gain − penalties)) and resampled when their weights degenerate: a
+            larger η seeks out more informative ones, and η = 0 weights all alike.
+        slew_penalty: on the squared change of the designs from one experiment to the next, in nats per squared unit.
+        action_penalty: on squared designs, likewise. Neither enters the reported gains.
+        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        gain: "general" (`alg:reweight-function`), "constant_noise" (`eq:eig_constant_noise`, higher variance) or, for
+            exact beliefs, "closed_form" (the entropy that the belief loses, lower variance).
+        reference: of an earlier sweep. The sweep is then conditional: it keeps that trajectory and its beliefs among
+            the N.
+
+    Returns:
+        N weighted trajectories with their gains in nats. `log_evidence` is the log of the mean of that exponential
+        over trajectories: η times the gain, on a risk-seeking average.
     """
     checks.instance(system)
     defaults = system.defaults
@@ -94,14 +115,8 @@ def sweep(
         defaults.particles if particles is None else particles,
         defaults.moves if moves is None else moves,
     )
-    terms = {
-        "eta": defaults.eta if eta is None else eta,
-        "slew_penalty": defaults.slew_penalty if slew_penalty is None else slew_penalty,
-        "action_penalty": action_penalty,
-    }
-    at_least_zero(**terms)
-    potential = Potential(**{name: jnp.asarray(value, float) for name, value in terms.items()})
-    check_gain_form(made, gain)
+    potential = Potential.of(system, eta, slew_penalty, action_penalty)
+    learning.check_gain(made, gain)
     if reference is not None:
         if not isinstance(reference, Reference):
             raise NestbedError(
@@ -114,25 +129,18 @@ def sweep(
             )
         reference.check(system, made, horizon)
     result, fault = compiled_sweep(
-        noise.as_key(key), made, prepare(policy, system, horizon), potential, horizon, count, gain, reference, True
+        noise.as_key(key),
+        made,
+        prepare(policy, system, horizon),
+        potential,
+        horizon=horizon,
+        count=count,
+        gain=gain,
+        reference=reference,
+        keep=True,
     )
-    faults.check_all(system, fault, result.states, result.designs)
+    faults.check_all(system, fault, result.record)
     return result
-
-
-GAINS = ("general", "constant_noise", "closed_form")
-
-
-def check_gain_form(belief: Belief, form: str) -> None:
-    """Raise unless the form of the gain exists and suits the system and its belief."""
-    if form not in GAINS:
-        raise NestbedError(f"there is no gain form {form!r}; {did_you_mean(str(form), GAINS)}.")
-    if form == "constant_noise" and not belief.system.constant_noise:
-        raise NestbedError(f"the noise of {belief.system.name} is not constant, so use gain='general'.")
-    if form == "closed_form" and belief.kind != "exact":
-        raise NestbedError(
-            f"the gain of {belief.kind} beliefs has no closed form; use gain='general' or belief='exact'."
-        )
 
 
 def run(
@@ -140,64 +148,74 @@ def run(
     belief: Belief,
     policy: Any,
     potential: Potential,
+    *,
     horizon: int,
     count: int,
-    gain: str,
-    reference: Reference | None,
-    keep: bool,
+    gain: str = "general",
+    reference: Reference | None = None,
+    keep: bool = False,
+    threshold: float = THRESHOLD,
 ) -> tuple[Sweep, faults.Fault]:
     """Do the whole sweep as one pure function; `keep` stores every belief so that a reference can be drawn."""
-    system = belief.system
     start_key, steps_key, end_key = jax.random.split(key, 3)
 
-    def experiment(carry: Any, inputs: Any) -> Any:
-        flock, log_weights, log_evidence, fault = carry
+    def experiment(state: Any, inputs: Any) -> Any:
+        carry, log_weights, log_evidence, fault = state
         t, (resample_key, belief_key, outcome_key), policy_keys, pinned = inputs
 
-        flock, log_weights, ess, tired, ancestors = _resample(resample_key, flock, log_weights, pinned)
-        state, upkeep = belief.rejuvenate(belief_key, flock.belief, flock.record, t)
-        if pinned is not None:
-            state = _pin(state, belief.restored(pinned.belief))
+        # Resample
+        carry, log_weights, ess, degenerate, ancestors = _resample(
+            resample_key, carry, log_weights, threshold, conditional=pinned is not None
+        )
 
-        x, u_previous = flock.record.states[:, t], _previous(flock.record.designs, t, system)
-        memory, u = jax.vmap(policy.step)(policy_keys, flock.memory, x, u_previous)
-        u = u.astype(x.dtype)
-        if pinned is not None:
-            u = _pin(u, pinned.design)
-        following = belief.sample(outcome_key, state, x, u)
-        if pinned is not None:
-            following = _pin(following, pinned.state)
+        # Learn: rejuvenate, design, outcome, update, gain
+        def design(y: Float[Array, "N dy"], u_previous: Float[Array, "N du"]) -> tuple[Any, Float[Array, "N du"]]:
+            memory, u = jax.vmap(policy.step)(policy_keys, carry.memory, y, u_previous)
+            return memory, _pin(u.astype(y.dtype), pinned and pinned.design)
 
-        updated, evidence = belief.update(state, x, u, following)
-        reward = evidence.gain(system, gain)
-        log_potential = potential.log(reward, u, u_previous)
+        def outcome(state: Any, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+            return _pin(belief.sample(outcome_key, state, u), pinned and pinned.observation)
+
+        learner, info, fault = learning.step(
+            belief_key,
+            belief,
+            carry.learner,
+            t,
+            fault,
+            design=design,
+            outcome=outcome,
+            gain=gain,
+            pin=lambda state: _pin(state, pinned and belief.expand(pinned.belief)),
+        )
+
+        # Reweight
+        log_potential = potential.log(info.gain, info.u, info.u_previous)
         log_weights, increment = weights.normalise(log_weights + log_potential)
+        terms = info.gain + log_potential
+        fault = faults.in_weights(fault, terms, info.evidence, belief, info.before, learner.record, t)
 
-        record = Record(flock.record.states.at[:, t + 1].set(following), flock.record.designs.at[:, t].set(u))
-        fault = faults.in_upkeep(fault, upkeep, flock.record, t)
-        fault = faults.in_weights(fault, reward + log_potential, evidence, belief, state, record, t)
-        refreshed, accepted = (None, None) if upkeep is None else (upkeep.refreshed, upkeep.accepted)
-        flock = _Flock(record, flock.gains.at[:, t].set(reward), memory, updated)
-        kept = belief.kept(state) if keep else None
-        return (flock, log_weights, log_evidence + increment, fault), (
-            Diagnostics(ess, tired, refreshed, accepted, ancestors),
+        carry = _Carry(learner, carry.gains.at[:, t].set(info.gain), info.memory)
+        rejuvenated, acceptance = info.rejuvenation[:2] if info.rejuvenation is not None else (None, None)
+        kept = belief.compress(info.before) if keep else None
+        return (carry, log_weights, log_evidence + increment, fault), (
+            SweepInfo(ess, degenerate, rejuvenated, acceptance, ancestors),
             kept,
         )
 
     keys = jax.random.split(steps_key, (horizon, 3 + count))
     pins = None if reference is None else reference.steps()
     inputs = jnp.arange(horizon, dtype=jnp.int32), keys[:, :3], keys[:, 3:], pins
-    flock = _begin(start_key, belief, policy, horizon, count, reference)
     even = jnp.full(count, -jnp.log(float(count)))
-    start = flock, even, jnp.zeros(()), faults.none(system, horizon)
-    (flock, log_weights, log_evidence, fault), (diagnostics, kept) = jax.lax.scan(experiment, start, inputs)
+    carry = _begin(start_key, belief, policy, horizon, count, reference)
+    start = carry, even, jnp.zeros(()), faults.none(belief.system, horizon)
+    (carry, log_weights, log_evidence, fault), (info, kept) = jax.lax.scan(experiment, start, inputs)
+    record, state = carry.learner
     drawn = None
     if keep:
         chosen = jax.random.categorical(end_key, log_weights)
-        states, designs = (leaf[chosen] for leaf in flock.record)
-        drawn = Reference(states, designs, trace(kept, diagnostics.ancestors, chosen), system, belief.kind)
-    result = Sweep(*flock.record, flock.gains, log_weights, log_evidence, drawn, flock.belief, diagnostics)
-    return result, fault
+        observations, designs = (leaf[chosen] for leaf in record)
+        drawn = Reference(observations, designs, genealogy(kept, info.ancestors, chosen), belief.system, belief.kind)
+    return Sweep(*record, carry.gains, log_weights, log_evidence, drawn, state, info), fault
 
 
 compiled_sweep = eqx.filter_jit(run)
@@ -205,41 +223,34 @@ compiled_sweep = eqx.filter_jit(run)
 
 def _begin(
     key: jax.Array, belief: Belief, policy: Any, horizon: int, count: int, reference: Reference | None
-) -> _Flock:
+) -> _Carry:
     """Return N trajectories that have done nothing yet, the reference's start in the first slot."""
-    system = belief.system
-    belief_key, state_key = jax.random.split(key)
-    first = system.sample_start(state_key, count)
-    if reference is not None:
-        first = _pin(first, reference.states[0])
-    states = jnp.zeros((count, horizon + 1, len(system.state_names))).at[:, 0].set(first)
-    designs = jnp.zeros((count, horizon, len(system.design_names)))
+    belief_key, start_key = jax.random.split(key)
+    first = belief.likelihood.sample_start(start_key, count)
+    first = _pin(first, reference and reference.observations[0])
     memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), policy.init())
-    return _Flock(Record(states, designs), jnp.zeros((count, horizon)), memory, belief.init(belief_key, count))
+    return _Carry(learning.start(belief_key, belief, first, horizon), jnp.zeros((count, horizon)), memory)
 
 
-def _resample(key: jax.Array, flock: _Flock, log_weights: Float[Array, " N"], pinned: Step | None) -> Any:
-    """Resample the trajectories if their ESS fell: systematically, or conditionally on the reference."""
+def _resample(
+    key: jax.Array, carry: _Carry, log_weights: Float[Array, " N"], threshold: float, *, conditional: bool
+) -> Any:
+    """Resample the trajectories if their weights are degenerate: systematically, or keeping the reference."""
     count = log_weights.shape[0]
     ess = weights.effective_sample_size(log_weights)
-    tired = ess < THRESHOLD * count
+    degenerate = ess < threshold * count
 
     def draw() -> Int[Array, " N"]:
-        if pinned is None:
-            return resampling.systematic(noise.uniforms(key, (1,)), log_weights)
-        return resampling.conditional(noise.uniforms(key, (count,)), log_weights)
+        if conditional:
+            return resampling.conditional(noise.uniforms(key, (count,)), log_weights)
+        return resampling.systematic(noise.uniforms(key, (1,)), log_weights)
 
-    ancestors = jax.lax.cond(tired, draw, lambda: jnp.arange(count, dtype=jnp.int32))
-    flock = jax.lax.cond(tired, lambda: jax.tree.map(lambda leaf: leaf[ancestors], flock), lambda: flock)
-    log_weights = jnp.where(tired, -jnp.log(float(count)), log_weights)
-    return flock, log_weights, ess, tired, ancestors
-
-
-def _previous(designs: Float[Array, "N T du"], t: Int[Array, ""], system: BaseSystem) -> Float[Array, "N du"]:
-    """Return the design before step t."""
-    return jnp.where(t > 0, designs[:, jnp.maximum(t - 1, 0)], jnp.array(system.rest_design))
+    ancestors = jax.lax.cond(degenerate, draw, lambda: jnp.arange(count, dtype=jnp.int32))
+    carry = jax.lax.cond(degenerate, lambda: jax.tree.map(lambda leaf: leaf[ancestors], carry), lambda: carry)
+    log_weights = jnp.where(degenerate, -jnp.log(float(count)), log_weights)
+    return carry, log_weights, ess, degenerate, ancestors
 
 
 def _pin(tree: Any, reference: Any) -> Any:
-    """Put the reference into the first slot."""
-    return jax.tree.map(lambda leaf, kept: leaf.at[0].set(kept), tree, reference)
+    """Put the reference, if there is one, into the first slot."""
+    return tree if reference is None else jax.tree.map(lambda leaf, kept: leaf.at[0].set(kept), tree, reference)

@@ -1,74 +1,27 @@
 """The built-in systems, by name: `load("cart_pole")`."""
 
-import runpy
-import traceback
-from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from nestbed.errors import NestbedError, did_you_mean
-from nestbed.system import BaseSystem
-from nestbed.systems.cart_pole import CartPole
-from nestbed.systems.double_link import DoubleLink
-from nestbed.systems.pendulum import LinearPendulum, NonlinearPendulum
+from nestbed.numerics.lazy import exported
+from nestbed.systems.registry import SYSTEMS
 
-CATALOGUE: dict[str, type[BaseSystem]] = {
-    "linear_pendulum": LinearPendulum,
-    "nonlinear_pendulum": NonlinearPendulum,
-    "cart_pole": CartPole,
-    "double_link": DoubleLink,
+if TYPE_CHECKING:
+    from nestbed.systems.cart_pole import CartPole
+    from nestbed.systems.double_link import DoubleLink
+    from nestbed.systems.loading import load, name_of
+    from nestbed.systems.pendulum import LinearPendulum, NonlinearPendulum
+
+_HOMES = {
+    "CartPole": "cart_pole",
+    "DoubleLink": "double_link",
+    "LinearPendulum": "pendulum",
+    "NonlinearPendulum": "pendulum",
+    "load": "loading",
+    "name_of": "loading",
 }
 
-__all__ = ["CATALOGUE", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPendulum", "load"]
+__all__ = ["SYSTEMS", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPendulum", "load", "name_of"]
 
 
-def load(name: str) -> BaseSystem:
-    """Return the built-in system of that name, or the one that a file defines: "path/to/file.py:ClassName"."""
-    if ":" in str(name):
-        return _from_file(*str(name).rsplit(":", 1))
-    if str(name) not in CATALOGUE:
-        raise NestbedError(
-            f"there is no built-in system {name!r}; {did_you_mean(str(name), CATALOGUE)}; a system of your own is "
-            "written path/to/file.py:ClassName."
-        )
-    return _built_in(name)
-
-
-@cache
-def _built_in(name: str) -> BaseSystem:
-    return CATALOGUE[name]()
-
-
-def _from_file(file: str, name: str) -> BaseSystem:
-    """Run the file and make the system it defines."""
-    if not Path(file).is_file():
-        raise NestbedError(f"there is no file {file}; write the system as path/to/file.py:ClassName.")
-    try:
-        found = runpy.run_path(file)
-    except NestbedError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise NestbedError(f"{file} does not run: {_told(error, file)}.") from error
-    kinds = {key: value for key, value in found.items() if isinstance(value, type) and issubclass(value, BaseSystem)}
-    if name not in kinds:
-        own = [key for key, value in kinds.items() if value.__module__ == "<run_path>"]
-        raise NestbedError(f"{file} has no system {name!r}; {did_you_mean(name, own)}.")
-    missing = sorted(getattr(kinds[name], "__abstractmethods__", ()))
-    if missing:
-        raise NestbedError(f"{name} in {file} has no method {', '.join(missing)}; define it to make it a system.")
-    try:
-        return kinds[name]()
-    except NestbedError:
-        raise
-    except Exception as error:
-        raise NestbedError(f"{name} in {file} cannot be made: {_told(error, file)}.") from error
-
-
-def _told(error: BaseException, file: str) -> str:
-    """Return an error with the line of the user's own file that led to it, however deep in a library it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    first = next(iter(str(error).strip().splitlines()), "it says no more")
-    told = f"{type(error).__name__}: {first.rstrip('.')}"
-    if isinstance(error, SyntaxError) or not own:
-        return told  # a syntax error says itself where it is
-    return f"{told} (line {own[-1].lineno} of {Path(file).name})"
+def __getattr__(name: str) -> Any:
+    return exported(__name__, name, _HOMES)

@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from nestbed.box import Box
-from nestbed.system import Defaults, System
+from nestbed.model.box import Box
+from nestbed.model.system import Defaults, System
 
 
 class CartPole(System):

@@ -1,26 +1,52 @@
-"""What a training run can be told: as a dataclass, as TOML, or as `key=value`."""
+"""What a training can be told: the settings that all methods share, and what every configuration can do."""
 
 import dataclasses
-import tomllib
-from collections.abc import Callable, Iterable
-from pathlib import Path
+import json
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from nestbed.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
-from nestbed.training.settings import Config, check_choices, check_types, option
+from nestbed.belief.learning import GAINS
+from nestbed.belief.registry import BELIEFS
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
+from nestbed.policies.recurrent import CELLS
 
-_BELIEF = 'parameter posterior: "ibis" (particles) or "exact" (conditionally linear systems)'
-_GAIN = 'form of the gain: "general", "constant_noise" or "closed_form" (exact belief)'
 LAYERS = 100
 """More than this is taken for a slip."""
-_CLIP = "gradients longer than this are shortened to it; 0: never"
+
+
+def option(default: Any, help: str, choices: Iterable[str] = ()) -> Any:
+    """Return a field of a configuration with the comment that goes with it, and the words it may be."""
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+class Settings:
+    """A frozen dataclass of settings that can check itself, take changes and be written as plain data."""
+
+    def check(self) -> None:
+        """Raise unless every value is of the kind that its field says, and every word one of those known."""
+        hints = typing.get_type_hints(type(self))
+        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, kind = getattr(self, f.name), hints[f.name]
+            if not _fits(value, kind):
+                wanted = _KINDS.get(kind) or f"an nb.{kind.__name__}"
+                raise NestbedError(f"{f.name} is {value!r}, but it must be {wanted}.")
+            choices = f.metadata.get("choices", ())
+            if choices and value not in choices:
+                raise NestbedError(f"{f.name} is {value!r}; {did_you_mean(value, choices)}.")
+
+    def plain(self) -> dict[str, Any]:
+        """Return nested dictionaries of numbers, strings and lists."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[call-overload]
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(Settings):
     """Sizes of the recurrent policy; the defaults are the paper's."""
 
-    cell: str = option("gru", 'recurrent cell: "gru" or "lstm"')
+    cell: str = option("gru", "recurrent cell: gru or lstm", CELLS)
     encoder: tuple[int, ...] = option((256, 256, 64), "dense layers before the recurrent ones")
     recurrent: tuple[int, ...] = option((64, 64), "recurrent layers")
     head: tuple[int, ...] = option((256, 256), "dense layers after them")
@@ -34,9 +60,7 @@ class PolicyConfig:
 
     def check(self) -> None:
         """Raise unless every value is possible."""
-        check_types(self)
-        if self.cell not in CELLS:
-            raise NestbedError(f"cell is {self.cell!r}; {did_you_mean(self.cell, CELLS)}.")
+        super().check()
         for part in ("encoder", "recurrent", "head"):
             sizes = getattr(self, part)
             if len(sizes) > LAYERS:
@@ -51,214 +75,109 @@ class PolicyConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig(Config):
-    """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
+class Config(Settings, ABC):
+    """What the configurations of all methods have; what is left None comes from `system.defaults`."""
 
-    method: ClassVar[str] = "score_climbing"
+    method: ClassVar[str]  # its name in the registry
 
-    iterations: int = option(None, "rounds of sweep, gradient steps and evaluation")
+    iterations: int = option(None, "rounds of training and evaluation")
     horizon: int = option(None, "T: experiments per trajectory")
-    trajectories: int = option(None, "N: trajectories per sweep")
+    trajectories: int = option(None, "N: trajectories per sweep, and of the evaluation after each iteration")
     particles: int = option(None, "M: parameter particles per trajectory")
     moves: int = option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = option("ibis", _BELIEF)
-    gain: str = option("general", _GAIN)
-    eta: float = option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
-    slew_penalty: float = option(None, "on squared changes of the designs")
-    action_penalty: float = option(0.0, "on squared designs")
-    conditional: bool = option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
-    sweeps: int = option(1, "sweeps per iteration; the last one is learned from")
-    optimiser: str = option("adam", '"adam", "adamw", "rmsprop" or "sgd"')
-    learning_rate: float = option(None, "step size of the optimiser")
-    schedule: str = option("constant", 'of the learning rate: "constant", or down to 0 by "cosine" or "linear"')
-    clip: float = option(0.0, _CLIP)
-    batch: int = option(64, "trajectories per gradient step; an iteration is one pass over N")
+    belief: str = option("ibis", f"parameter posterior: {BELIEFS.help}", BELIEFS)
+    gain: str = option("general", "form of the gain: general, constant_noise or closed_form (exact belief)", GAINS)
+    learning_rate: float = option(None, "step size of the optimiser, at the start")
+    clip: float = option(0.0, "gradients longer than this are shortened to it; 0: never")
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
-        check_types(self)
+        super().check()
         self.policy.check()
-        counts = ("iterations", "horizon", "trajectories", "particles", "moves", "sweeps", "batch")
+        counts = ("iterations", "horizon", "trajectories", "particles", "moves")
         at_least_one(**{name: getattr(self, name) for name in counts})
-        amounts = ("eta", "slew_penalty", "action_penalty", "clip", "learning_rate")
-        at_least_zero(**{name: getattr(self, name) for name in amounts})
-        check_choices(self)
-        if self.conditional and self.trajectories < 2:
-            raise NestbedError(
-                "conditional sweeps need at least 2 trajectories: one alone could only return its reference; raise "
-                "trajectories or set conditional to false."
-            )
+        at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
 
     @property
+    @abstractmethod
     def headline(self) -> str:
-        """T, N, M and η."""
-        return f"T = {self.horizon}, N = {self.trajectories}, {_inner(self)}, η = {self.eta:g}"
+        """The sizes of the training, in a line or two."""
 
     @property
+    @abstractmethod
     def details(self) -> str:
-        """The optimiser, the penalty and the network."""
-        kind = "Markovian score climbing" if self.conditional else "score climbing"
-        steps = f"{self.optimiser} {self.learning_rate:g}, batches of {min(self.batch, self.trajectories)}"
-        return f"{kind}, {steps}, slew {self.slew_penalty:g}, {self.policy}"
+        """The method and its settings, in a line."""
+
+    @property
+    def inner(self) -> str:
+        """The size of the belief."""
+        return BELIEFS.find(self.belief).sized(self.particles, self.moves)
 
     @property
     def budget(self) -> str:
-        """Empty: the defaults are the paper's."""
+        """What was spent beside what others spent; empty where there is nothing to tell."""
         return ""
 
     @property
     def remedies(self) -> str:
-        """A smaller learning rate, and a penalty under which the mean policy does the work."""
-        penalty = "above 0" if self.slew_penalty == 0 else f"above {self.slew_penalty:g}"
-        return (
-            f"a smaller learning_rate (now {self.learning_rate:g}) or a slew_penalty {penalty}, so that the mean "
-            "policy does the work and not its noise"
-        )
+        """What to change after a training that made its policy worse."""
+        return f"a smaller learning_rate (now {self.learning_rate:g})"
 
     @property
     def extendable(self) -> bool:
-        """Whether the learning rate stays where it is."""
-        return self.schedule == "constant"
-
-
-@dataclasses.dataclass(frozen=True)
-class IDADConfig(Config):
-    """iDAD (Ivanova et al., 2021): gradients of the sPCE bound through the simulator, for a policy without noise.
-
-    The defaults train in minutes on two cores; `IDADConfig.paper()` has the paper's sizes. What is left None comes
-    from `system.defaults`.
-    """
-
-    method: ClassVar[str] = "idad"
-
-    iterations: int = option(10, "rounds of gradient steps and evaluation")
-    steps: int = option(100, "gradient steps per iteration")
-    horizon: int = option(None, "T: experiments per trajectory")
-    batch: int = option(64, "B: simulated trajectories per gradient step")
-    contrastive: int = option(1023, "L: draws from the prior that each of them is contrasted with")
-    learning_rate: float = option(5e-4, "step size of Adam, at the start")
-    annealing: float = option(0.96, "the learning rate shrinks by this after an iteration without a better bound")
-    clip: float = option(0.0, _CLIP)
-    trajectories: int = option(None, "N: trajectories of the evaluation after each iteration")
-    particles: int = option(None, "M: its parameter particles per trajectory")
-    moves: int = option(None, "its Metropolis steps per rejuvenation of particles")
-    belief: str = option("ibis", _BELIEF)
-    gain: str = option("general", _GAIN)
-    policy: PolicyConfig = dataclasses.field(default_factory=lambda: PolicyConfig(cell="lstm"))
-
-    @classmethod
-    def paper(cls) -> Self:
-        """Return the paper's configuration: 10000 gradient steps, the annealing decided every 400."""
-        return cls(iterations=25, steps=400, batch=512, contrastive=16383, learning_rate=5e-4, annealing=0.96)
-
-    def check(self) -> None:
-        """Raise unless every value is there and possible."""
-        check_types(self)
-        self.policy.check()
-        counts = "iterations", "steps", "horizon", "batch", "contrastive", "trajectories", "particles", "moves"
-        at_least_one(**{name: getattr(self, name) for name in counts})
-        at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
-        check_choices(self)
-        if not 0.0 < self.annealing <= 1.0:
-            raise NestbedError(
-                f"annealing is {self.annealing!r}, but it must be a number above 0 and at most 1; 1 keeps the learning "
-                "rate where it is."
-            )
-
-    @property
-    def headline(self) -> str:
-        """T, what was spent on training, and the sizes of the evaluation."""
-        return f"iDAD, T = {self.horizon}, evaluated with N = {self.trajectories}, {_inner(self)}\n{self.budget}"
-
-    @property
-    def details(self) -> str:
-        """The optimiser and the network."""
-        return f"iDAD, adam {self.learning_rate:g}, annealing {self.annealing:g}, {self.policy}"
-
-    @property
-    def budget(self) -> str:
-        """Gradient steps, trajectories and contrastive draws, beside the paper's."""
-        full = self.paper()
-        theirs = f"{full.iterations * full.steps} × {full.batch} × {full.contrastive}"
-        return (
-            f"{self.iterations * self.steps} gradient steps × {self.batch} trajectories × {self.contrastive} "
-            f"contrastive draws (paper: {theirs})"
-        )
-
-    @property
-    def remedies(self) -> str:
-        """A smaller learning rate, and more contrastive draws: near its limit the bound has no slope to climb."""
-        return (
-            f"a smaller learning_rate (now {self.learning_rate:g}) or more contrastive draws (now {self.contrastive})"
-        )
-
-    @property
-    def extendable(self) -> bool:
-        """Always: no step looks at how many are to come."""
+        """Whether a run may be given more iterations: nothing before the last may depend on their number."""
         return True
 
+    def resolve(self, system: BaseSystem) -> Self:
+        """Return this configuration with every value filled in and checked."""
+        mine = vars(self)
+        values = {name: value for name, value in vars(system.defaults).items() if mine.get(name, value) is None}
+        full = dataclasses.replace(self, **values)
+        full.check()
+        return full
 
-METHODS: dict[str, Callable[[], TrainConfig | IDADConfig]] = {
-    "score_climbing": TrainConfig,
-    "idad": IDADConfig,
-    "idad_paper": IDADConfig.paper,
+    def updated(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
+        if not isinstance(changes, Mapping):
+            raise NestbedError(f"the settings are {changes!r}, but they must be a dictionary of keys and values.")
+        given = changes.get("method", self.method)
+        if given != self.method:
+            raise NestbedError(
+                f"the settings are for the method {given!r}, but the method is {self.method!r}; give the settings of "
+                "that method, or the other method."
+            )
+        return _updated(self, {name: value for name, value in changes.items() if name != "method"}, "")
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    bool: "true or false",
+    tuple[int, ...]: "a list of whole numbers",
 }
-"""What a method trains with unless told otherwise, by the name that the command line uses."""
 
 
-def named(method: Any) -> TrainConfig | IDADConfig:
-    """Return what a method trains with unless told otherwise."""
-    if str(method) not in METHODS:
-        raise NestbedError(f"there is no method {method!r}; {did_you_mean(str(method), METHODS)}.")
-    return METHODS[str(method)]()
+def _fits(value: Any, kind: Any) -> bool:
+    if kind == tuple[int, ...]:
+        return isinstance(value, tuple) and all(_fits(item, int) for item in value)
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
-CELLS = ("gru", "lstm")
-
-
-def read(file: Path) -> dict[str, Any]:
-    """Return the settings of a TOML file."""
-    try:
-        return parse(file.read_bytes(), file)
-    except OSError as error:
-        raise NestbedError(f"cannot read the configuration {file}: {error.strerror}.") from None
-
-
-def parse(data: bytes, file: Path) -> dict[str, Any]:
-    """Return the settings that a file holds."""
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError:
-        raise NestbedError(f"cannot read the configuration {file}: it is not a text file.") from None
-    except (ValueError, RecursionError) as error:
-        raise NestbedError(f"the configuration {file} is not TOML: {error}.") from None
-
-
-def assignments(pairs: Iterable[str]) -> dict[str, Any]:
-    """Return settings written as `key=value`, such as `eta=0.5`, `policy.cell=lstm` or `policy.head=[64, 64]`."""
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.strip():
-            raise NestbedError(f"--set got {pair!r}; write key=value, as in eta=0.5.")
-        place = settings
-        *rooms, last = name.strip().split(".")
-        for room in rooms:
-            place = place.setdefault(room, {})
-            if not isinstance(place, dict):
-                raise NestbedError(f"--set got {pair!r}, but {room} was set to {place!r} before; give one of the two.")
-        place[last] = _value(text.strip())
-    return settings
-
-
-def _value(text: str) -> Any:
-    try:
-        found = tomllib.loads(f"value = {text}")
-        return found["value"] if len(found) == 1 else text
-    except (ValueError, RecursionError):
-        return {"True": True, "False": False}.get(text, text)
-
-
-def _inner(config: TrainConfig | IDADConfig) -> str:
-    return f"M = {config.particles}" if config.belief == "ibis" else "exact belief"
+def _updated(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
+    known = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    values = {}
+    for name, value in changes.items():
+        if name not in known:
+            raise NestbedError(
+                f"the configuration has no key {prefix + str(name)!r}; {did_you_mean(str(name), known)}."
+            )
+        if dataclasses.is_dataclass(known[name]):
+            if not isinstance(value, Mapping):
+                raise NestbedError(f"{prefix + name} is {value!r}, but it is a table of keys, such as {name}.cell.")
+            value = _updated(known[name], value, f"{prefix}{name}.")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(config, **values)

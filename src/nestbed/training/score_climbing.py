@@ -3,9 +3,10 @@
 With `conditional` false the sweeps forget the reference, which is plain score climbing.
 """
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,16 +15,84 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from nestbed import interrupts
+from nestbed.belief import faults
+from nestbed.belief.potential import Potential
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import interrupts
+from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero
 from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
-from nestbed.smc import faults
-from nestbed.smc.potential import Potential
+from nestbed.smc import reference as references
 from nestbed.smc.reference import Reference
-from nestbed.smc.sweep import Sweep, compiled_sweep
-from nestbed.system import BaseSystem
-from nestbed.training.config import TrainConfig
-from nestbed.training.trainer import Metrics, Trainer, better, finite, require_finite
+from nestbed.smc.sweep import Sweep, SweepInfo, compiled_sweep
+from nestbed.training import gradient
+from nestbed.training.config import Config, option
+from nestbed.training.gradient import GradientInfo
+from nestbed.training.trainer import Metrics, Trainer, better
+
+OPTIMISERS = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
+SCHEDULES = {
+    "constant": lambda rate, total: rate,
+    "cosine": optax.cosine_decay_schedule,
+    "linear": lambda rate, total: optax.linear_schedule(rate, 0.0, total),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreClimbingConfig(Config):
+    """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
+
+    method: ClassVar[str] = "score_climbing"
+
+    eta: float = option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
+    slew_penalty: float = option(None, "on squared changes of the designs")
+    action_penalty: float = option(0.0, "on squared designs")
+    conditional: bool = option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
+    sweeps: int = option(1, "sweeps per iteration; the last one is learned from")
+    optimiser: str = option("adam", "adam, adamw, rmsprop or sgd", OPTIMISERS)
+    schedule: str = option("constant", "of the learning rate: constant, or down to 0 by cosine or linear", SCHEDULES)
+    batch: int = option(64, "trajectories per gradient step; an iteration is one pass over N")
+
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+        super().check()
+        at_least_one(sweeps=self.sweeps, batch=self.batch)
+        at_least_zero(eta=self.eta, slew_penalty=self.slew_penalty, action_penalty=self.action_penalty)
+        if self.conditional and self.trajectories < 2:
+            raise NestbedError(
+                "conditional sweeps need at least 2 trajectories: one alone could only return its reference; raise "
+                "trajectories or set conditional to false."
+            )
+
+    @property
+    def headline(self) -> str:
+        """T, N, M and η."""
+        return f"T = {self.horizon}, N = {self.trajectories}, {self.inner}, η = {self.eta:g}"
+
+    @property
+    def details(self) -> str:
+        """The optimiser, the penalty and the network."""
+        kind = "Markovian score climbing" if self.conditional else "score climbing"
+        steps = f"{self.optimiser} {self.learning_rate:g}, batches of {min(self.batch, self.trajectories)}"
+        return f"{kind}, {steps}, slew {self.slew_penalty:g}, {self.policy}"
+
+    @property
+    def remedies(self) -> str:
+        """A smaller learning rate, and a penalty under which the mean policy does the work."""
+        penalty = "above 0" if self.slew_penalty == 0 else f"above {self.slew_penalty:g}"
+        return (
+            f"{super().remedies} or a slew_penalty {penalty}, so that the mean policy does the work and not its noise"
+        )
+
+    @property
+    def extendable(self) -> bool:
+        """Whether the learning rate stays where it is."""
+        return self.schedule == "constant"
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps per iteration."""
+        return -(-self.trajectories // min(self.batch, self.trajectories))
 
 
 class State(NamedTuple):
@@ -40,12 +109,10 @@ class State(NamedTuple):
 class ScoreClimbing(Trainer):
     """One training run's fixed parts: system, configuration, belief and potential."""
 
-    config: TrainConfig
-
-    def __init__(self, system: BaseSystem, config: TrainConfig):
+    def __init__(self, system: BaseSystem, config: ScoreClimbingConfig):
         super().__init__(system, config)
-        terms = config.eta, config.slew_penalty, config.action_penalty
-        self.potential = Potential(*(jnp.asarray(value, float) for value in terms))
+        self.config = config
+        self.potential = Potential.of(system, config.eta, config.slew_penalty, config.action_penalty)
 
     def begin(self, key: jax.Array) -> tuple[State, Metrics]:
         """Return an untrained policy, the first reference from a plain sweep, and what the policy is worth."""
@@ -53,38 +120,52 @@ class ScoreClimbing(Trainer):
         policy = self.untrained(policy_key)
         start = time.perf_counter()
         with ThreadPoolExecutor(2) as pool:  # two programs to compile
-            sweep = pool.submit(self.sweep, sweep_key, policy, None)
-            score = pool.submit(self.evaluate, evaluation_key, policy).result()
-            reference = sweep.result().reference
-        state = State(jnp.array(0), policy, _start(policy, self.config), reference, policy, jnp.array(score["eig"]))
-        seconds = {"seconds": time.perf_counter() - start}
-        return state, {"iteration": 0, **score, **_fared(sweep.result()), "entropy": float(policy.entropy), **seconds}
+            swept = pool.submit(self.sweep, sweep_key, policy, None)
+            estimated = pool.submit(self.evaluate, evaluation_key, policy).result()
+            sweep = swept.result()
+        optimiser = gradient.start(transformation(self.config), policy)
+        state = State(jnp.array(0), policy, optimiser, sweep.reference, policy, jnp.array(estimated["eig"]))
+        return state, {
+            "iteration": 0,
+            **estimated,
+            "log_evidence": float(sweep.log_evidence),
+            **_metrics(sweep.info),
+            "entropy": float(policy.entropy),
+            "seconds": time.perf_counter() - start,
+        }
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Do one iteration."""
         sweeps_key, climb_key, evaluation_key = jax.random.split(key, 3)
         clock = [time.perf_counter()]
+
+        # Sweep
         reference = state.reference
         for sweep_key in jax.random.split(sweeps_key, self.config.sweeps):
             interrupts.check()
             sweep = self.sweep(sweep_key, state.policy, reference)
             reference = sweep.reference
         clock.append(time.perf_counter())
+
+        # Climb
         policy, optimiser, climbed = climb(climb_key, state.policy, state.optimiser, sweep, self.config)
-        require_finite(climbed.finite)
-        clock.append(time.perf_counter())
-        score = self.evaluate(evaluation_key, policy)
+        climbed.check()
         clock.append(time.perf_counter())
 
-        best = better(policy, score, state.best, state.best_eig)
-        following = State(state.iteration + 1, policy, optimiser, reference, *best)
+        # Evaluate
+        estimated = self.evaluate(evaluation_key, policy)
+        clock.append(time.perf_counter())
+
+        best = better(policy, estimated, state.best, state.best_eig)
+        state = State(state.iteration + 1, policy, optimiser, reference, *best)
         spent = dict(zip(("sweep", "gradient", "evaluation"), np.diff(clock), strict=True))
-        return following, {
-            "iteration": int(following.iteration),
-            **score,
-            **_fared(sweep),
+        return state, {
+            "iteration": int(state.iteration),
+            **estimated,
+            "log_evidence": float(sweep.log_evidence),
+            **_metrics(sweep.info),
             "entropy": float(policy.entropy),
-            "gradient_norm": float(climbed.gradient_norm),
+            "gradient_norm": float(climbed.norm),
             "seconds": clock[-1] - clock[0],
             **{f"seconds_{part}": float(seconds) for part, seconds in spent.items()},
         }
@@ -92,11 +173,18 @@ class ScoreClimbing(Trainer):
     def sweep(self, key: jax.Array, policy: Recurrent, reference: Reference | None) -> Sweep:
         """Run the nested filter under the policy, conditionally on the reference if there is one."""
         c = self.config
-        ready = prepare(policy, self.system)
         sweep, fault = compiled_sweep(
-            key, self.belief, ready, self.potential, c.horizon, c.trajectories, c.gain, reference, c.conditional
+            key,
+            self.belief,
+            prepare(policy, self.system),
+            self.potential,
+            horizon=c.horizon,
+            count=c.trajectories,
+            gain=c.gain,
+            reference=reference,
+            keep=c.conditional,
         )
-        faults.check_all(self.system, fault, sweep.states, sweep.designs)
+        faults.check_all(self.system, fault, sweep.record)
         return sweep
 
     def template(self) -> State:
@@ -104,90 +192,51 @@ class ScoreClimbing(Trainer):
 
         def blank() -> State:
             policy = self.untrained(jax.random.key(0))
-            reference = self._blank_reference() if self.config.conditional else None
-            return State(jnp.array(0), policy, _start(policy, self.config), reference, policy, jnp.zeros(()))
+            reference = references.blank(self.belief, self.config.horizon) if self.config.conditional else None
+            optimiser = gradient.start(transformation(self.config), policy)
+            return State(jnp.array(0), policy, optimiser, reference, policy, jnp.zeros(()))
 
         return eqx.filter_eval_shape(blank)
-
-    def _blank_reference(self) -> Reference:
-        steps, states, designs = self.config.horizon, len(self.system.state_names), len(self.system.design_names)
-        kept = self.belief.kept(self.belief.init(jax.random.key(0), 1))
-        history = jax.tree.map(lambda leaf: jnp.zeros((steps, *leaf.shape[1:]), leaf.dtype), kept)
-        return Reference(
-            jnp.zeros((steps + 1, states)), jnp.zeros((steps, designs)), history, self.system, self.belief.kind
-        )
-
-
-class Climbed(NamedTuple):
-    """What the gradient steps of one iteration had to say."""
-
-    gradient_norm: Float[Array, ""]  # mean over the steps, before clipping
-    finite: Any
 
 
 def objective(
     policy: Recurrent,
-    states: Float[Array, "B T1 dx"],
+    observations: Float[Array, "B T1 dy"],
     designs: Float[Array, "B T du"],
     weights: Float[Array, " B"],
 ) -> Float[Array, ""]:
     """Return the mean log-likelihood of the designs: its gradient is the estimated score."""
-    return weights @ jax.vmap(policy.log_likelihood)(states, designs) / jnp.sum(weights)
+    return weights @ jax.vmap(policy.log_likelihood)(observations, designs) / jnp.sum(weights)
 
 
 @eqx.filter_jit
 def climb(
-    key: jax.Array, policy: Recurrent, optimiser: Any, sweep: Sweep, config: TrainConfig
-) -> tuple[Recurrent, Any, Climbed]:
+    key: jax.Array, policy: Recurrent, optimiser: Any, sweep: Sweep, config: ScoreClimbingConfig
+) -> tuple[Recurrent, Any, GradientInfo]:
     """Draw N trajectories by their weights and pass over them once, in shuffled batches."""
     count, batch = sweep.log_weights.shape[0], min(config.batch, sweep.log_weights.shape[0])
     drawn = jax.random.categorical(key, sweep.log_weights, shape=(count,))  # independent, so already shuffled
     drawn = jnp.pad(drawn, (0, -count % batch)).reshape(-1, batch)
     counted = (jnp.arange(drawn.size) < count).astype(float).reshape(drawn.shape)  # the last batch may be smaller
-    weights, structure = eqx.partition(policy, eqx.is_inexact_array)
-    steps = transformation(config)
 
-    def ascend(carry: Any, inputs: Any) -> Any:
-        weights, optimiser = carry
+    def likely(policy: Recurrent, inputs: tuple[Int[Array, " B"], Float[Array, " B"]]) -> Float[Array, ""]:
         rows, share = inputs
+        return objective(policy, sweep.observations[rows], sweep.designs[rows], share)
 
-        def loss(weights: Any) -> Float[Array, ""]:
-            return -objective(eqx.combine(weights, structure), sweep.states[rows], sweep.designs[rows], share)
-
-        gradient = jax.grad(loss)(weights)
-        change, optimiser = steps.update(gradient, optimiser, weights)
-        return (optax.apply_updates(weights, change), optimiser), optax.tree.norm(gradient)
-
-    (weights, optimiser), norms = jax.lax.scan(ascend, (weights, optimiser), (drawn, counted))
-    return eqx.combine(weights, structure), optimiser, Climbed(jnp.mean(norms), finite(weights))
+    return gradient.ascend(policy, optimiser, transformation(config), likely, (drawn, counted))
 
 
-def transformation(config: TrainConfig) -> optax.GradientTransformation:
+def transformation(config: ScoreClimbingConfig) -> optax.GradientTransformation:
     """Return the optimiser that a configuration names."""
-    total = config.iterations * -(-config.trajectories // min(config.batch, config.trajectories))
-    rate = {
-        "constant": lambda: config.learning_rate,
-        "cosine": lambda: optax.cosine_decay_schedule(config.learning_rate, total),
-        "linear": lambda: optax.linear_schedule(config.learning_rate, 0.0, total),
-    }[config.schedule]()
-    steps = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}[config.optimiser]
-    return optax.chain(optax.clip_by_global_norm(config.clip), steps(rate)) if config.clip else steps(rate)
+    rate = SCHEDULES[config.schedule](config.learning_rate, config.iterations * config.gradient_steps)
+    return gradient.clipped(OPTIMISERS[config.optimiser](rate), config.clip)
 
 
-def _start(policy: Recurrent, config: TrainConfig) -> Any:
-    return transformation(config).init(eqx.filter(policy, eqx.is_inexact_array))
-
-
-def _fared(sweep: Sweep) -> Metrics:
-    """Return what a sweep says of itself."""
-    d = sweep.diagnostics
-    told: Metrics = {
-        "log_evidence": float(sweep.log_evidence),
-        "ess": float(d.ess.mean()),
-        "resampled": int(d.resampled.sum()),
-    }
-    if d.refreshed is not None and d.accepted is not None:
-        refreshed = int(d.refreshed.sum())
-        told["refreshed"] = refreshed
-        told["acceptance"] = float(d.accepted.sum()) / refreshed if refreshed else None
-    return told
+def _metrics(info: SweepInfo) -> Metrics:
+    """Return a sweep's diagnostics over all experiments."""
+    metrics: Metrics = {"ess": float(info.ess.mean()), "resampled": int(info.resampled.sum())}
+    if info.rejuvenated is not None and info.acceptance is not None:
+        rejuvenated = int(info.rejuvenated.sum())
+        metrics["rejuvenated"] = rejuvenated
+        metrics["acceptance"] = float(info.acceptance.sum()) / rejuvenated if rejuvenated else None
+    return metrics

@@ -1,0 +1,159 @@
+"""The exact belief of a system that is linear in its parameters with Normal priors (`sec:conditionally_linear`).
+
+The noise is independent between states, so each state of an outcome is conditioned on in turn by a scalar update:
+no matrix is ever inverted, and sampling an outcome walks through the same updates.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, Int
+
+from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.likelihood.base import Carry, Record, Row, components
+from nestbed.model import predictive
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError
+from nestbed.numerics.noise import LOG_2PI
+
+
+class Normal(NamedTuple):
+    """A Gaussian over the parameters, mean m and covariance P, and what the past says besides."""
+
+    mean: Float[Array, "N dtheta"]
+    covariance: Float[Array, "N dtheta dtheta"]
+    carry: Carry  # of the likelihood
+
+
+@dataclass(frozen=True)
+class Exact(Belief):
+    """The exact Gaussian posterior."""
+
+    system: BaseSystem
+    kind = "exact"
+    closed_form = True
+
+    def __post_init__(self) -> None:
+        system = self.system
+        if not hasattr(system, "features"):
+            raise NestbedError(
+                f"{system.name} gives no features(x, u), so it is not known to be linear in its parameters and has no "
+                "exact belief; use belief='ibis'."
+            )
+        for name, distribution in system.prior.items():
+            if not isinstance(distribution, dist.Normal):
+                raise NestbedError(
+                    f"the prior of {name!r} in {system.name} is a {type(distribution).__name__}, but the exact belief "
+                    "needs Normal priors; use belief='ibis'."
+                )
+        predictive.check_linearity(system)
+
+    @classmethod
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+        """Return the belief; it has no size."""
+        return cls(system)
+
+    @property
+    def most(self) -> float:
+        """No limit."""
+        return math.inf
+
+    def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> Normal:
+        """Return the prior's mean and covariance, repeated."""
+        priors, count = self.system.prior.values(), first.shape[0]
+        mean = jnp.array([float(p.loc) for p in priors])
+        covariance = jnp.diag(jnp.array([float(p.scale) ** 2 for p in priors]))
+        mean, covariance = (jnp.broadcast_to(a, (count, *a.shape)) for a in (mean, covariance))
+        return self.begin(Normal(mean, covariance, ()), first)
+
+    def begin(self, state: Normal, first: Float[Array, "N dy"]) -> Normal:
+        """Return the prior with another first observation."""
+        return state._replace(carry=self.likelihood.start(components(first), ()))
+
+    def rejuvenate(
+        self, key: jax.Array, state: Normal, record: Record, t: Int[Array, ""]
+    ) -> tuple[Normal, RejuvenationInfo | None]:
+        """Return the state as it is: nothing degenerates."""
+        return state, None
+
+    def sample(self, key: jax.Array, state: Normal, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+        """Draw the observation component by component, each given those before it."""
+        normals = noise.normals(key, (u.shape[0], len(self.system.observation_names)))
+        outcome = []
+        for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
+            mean, variance = _predict(state, row)
+            value = mean + jnp.sqrt(variance) * normals[:, i]
+            state = _condition(state, row, value)
+            outcome.append(value)
+        return jnp.stack(outcome, axis=-1)
+
+    def update(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Normal, Evidence]:
+        """Condition on every component of the outcome; both terms of the gain in closed form."""
+        rows = list(self.likelihood.linear(state.carry, components(u)))
+        entropy_drop = divergence = jnp.zeros(u.shape[0])
+        posterior, predicted = state, []
+        for i, row in enumerate(rows):
+            mean, variance = _predict(posterior, row)
+            predicted.append(_log_normal(y[:, i] - mean, variance))
+            entropy_drop += 0.5 * jnp.log(variance / row.variance)
+            posterior = _condition(posterior, row, y[:, i])
+        for i, row in enumerate(rows):
+            mean, variance = _predict(posterior, row)
+            spread = (variance - row.variance) / row.variance  # hᵀ P h / σ²
+            divergence += _log_normal(y[:, i] - mean, row.variance) - 0.5 * spread - predicted[i]
+        carry, _ = self.likelihood.deviance(state.carry, components(u), components(y), components(posterior.mean))
+        log_predictive = sum(predicted[1:], start=predicted[0])
+        return posterior._replace(carry=carry), Evidence(divergence, log_predictive, self.most, entropy_drop)
+
+    def expected_gains(
+        self, key: jax.Array, state: Normal, u: Float[Array, "N C du"], outcomes: int
+    ) -> Float[Array, "N C"]:
+        """Return the entropy that each design takes from the belief, which no outcome changes."""
+        held = jax.tree.map(lambda leaf: jnp.repeat(leaf, u.shape[1], axis=0), state)
+        flat = u.reshape(-1, u.shape[-1])
+        _, evidence = self.update(held, flat, jnp.zeros((flat.shape[0], len(self.system.observation_names))))
+        return evidence.gain(self.likelihood, "closed_form").reshape(u.shape[:2])
+
+    def culprit(self, state: Normal, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
+        """Return the mean: every parameter gives the same features."""
+        return state.mean
+
+    def compress(self, state: Normal) -> Normal:
+        """Return the whole state: it is small."""
+        return state
+
+    def expand(self, compressed: Normal) -> Normal:
+        """Return what was stored."""
+        return compressed
+
+    def moments(self, state: Normal) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
+        """Return mean and covariance."""
+        return state.mean, state.covariance
+
+
+def _predict(belief: Normal, row: Row) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    """Return the mean and the variance of one state of the outcome."""
+    mean = row.offset + jnp.sum(row.h * belief.mean, axis=-1)
+    variance = row.variance + jnp.einsum("ni,nij,nj->n", row.h, belief.covariance, row.h)
+    return mean, variance
+
+
+def _condition(belief: Normal, row: Row, value: Float[Array, " N"]) -> Normal:
+    """Return the belief after seeing one state of the outcome (a scalar Kalman update)."""
+    mean, variance = _predict(belief, row)
+    reach = jnp.einsum("nij,nj->ni", belief.covariance, row.h)  # P h
+    gain = reach / variance[:, None]
+    # Joseph's form: a difference of products would cancel when the prior is vague
+    rest = jnp.eye(row.h.shape[1]) - gain[:, :, None] * row.h[:, None, :]
+    spread = jnp.einsum("nij,njk,nlk->nil", rest, belief.covariance, rest)
+    noise_part = row.variance[:, None, None] * gain[:, :, None] * gain[:, None, :]
+    return belief._replace(mean=belief.mean + gain * (value - mean)[:, None], covariance=spread + noise_part)
+
+
+def _log_normal(residual: Float[Array, " N"], variance: Float[Array, " N"]) -> Float[Array, " N"]:
+    return -0.5 * (residual**2 / variance + jnp.log(variance) + LOG_2PI)

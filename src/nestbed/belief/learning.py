@@ -1,0 +1,121 @@
+"""The learning step: rejuvenate if degenerate → design → outcome → update → gain.
+
+One function of plain state for sweeps, for records that were already made, and for policies with a belief of their own.
+It goes on from any state and knows no horizon: a record's buffers only have to be longer than what is done. Its two
+halves, `rejuvenate` before the design and `observe` after the outcome, are all that a step from outside needs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from nestbed.belief import faults
+from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.likelihood.base import Record
+from nestbed.numerics.errors import NestbedError, did_you_mean
+
+GAINS = ("general", "constant_noise", "closed_form")
+"""Forms of the gain: `alg:reweight-function`, `eq:eig_constant_noise`, and the entropy that a belief loses."""
+
+
+class Learner(NamedTuple):
+    """What N records hold and what they say about the parameters; every leaf leads with N."""
+
+    record: Record  # in buffers that may be longer than what is done
+    belief: Any
+
+
+class StepInfo(NamedTuple):
+    """What one experiment of each record came to."""
+
+    memory: Any  # of whatever chose the design
+    u: Float[Array, "N du"]
+    u_previous: Float[Array, "N du"]
+    gain: Float[Array, " N"]  # in nats
+    evidence: Evidence
+    rejuvenation: RejuvenationInfo | None
+    before: Any  # the belief that the design met
+
+
+def start(key: jax.Array, belief: Belief, first: Float[Array, "N dy"], capacity: int) -> Learner:
+    """Return N records of which only the first observation was seen, with room for `capacity` experiments."""
+    count, system = first.shape[0], belief.system
+    observations = jnp.zeros((count, capacity + 1, len(system.observation_names))).at[:, 0].set(first)
+    designs = jnp.zeros((count, capacity, len(system.design_names)))
+    return Learner(Record(observations, designs), belief.init(key, first))
+
+
+def step(
+    key: jax.Array,
+    belief: Belief,
+    learner: Learner,
+    t: Int[Array, ""],
+    fault: faults.Fault,
+    *,
+    design: Callable[[Float[Array, "N dy"], Float[Array, "N du"]], tuple[Any, Float[Array, "N du"]]],
+    outcome: Callable[[Any, Float[Array, "N du"]], Float[Array, "N dy"]],
+    gain: str = "general",
+    pin: Callable[[Any], Any] = lambda state: state,
+) -> tuple[Learner, StepInfo, faults.Fault]:
+    """Do experiment `t` of every record.
+
+    `design` takes the last observation and the design before and returns its memory and the design; `outcome` takes
+    the belief and the design: each may choose, draw, or give what was recorded. `pin` replaces beliefs that are given,
+    such as that of a reference.
+    """
+    # Rejuvenate
+    learner, rejuvenation = rejuvenate(key, belief, learner, t)
+    fault = faults.in_rejuvenation(fault, rejuvenation, learner.record, t)
+    learner = learner._replace(belief=pin(learner.belief))
+
+    # Design
+    y = learner.record.observations[:, t]
+    u_previous = _previous_design(belief, learner.record, t)
+    memory, u = design(y, u_previous)
+
+    # Outcome
+    y_next = outcome(learner.belief, u)
+
+    # Update, and account the gain
+    updated, evidence = observe(belief, learner, t, u, y_next)
+    reward = evidence.gain(belief.likelihood, gain)
+    info = StepInfo(memory, u, u_previous, reward, evidence, rejuvenation, learner.belief)
+    return updated, info, fault
+
+
+def rejuvenate(
+    key: jax.Array, belief: Belief, learner: Learner, t: Int[Array, ""]
+) -> tuple[Learner, RejuvenationInfo | None]:
+    """Renew degenerate beliefs after `t` experiments."""
+    state, info = belief.rejuvenate(key, learner.belief, learner.record, t)
+    return learner._replace(belief=state), info
+
+
+def observe(
+    belief: Belief, learner: Learner, t: Int[Array, ""], u: Float[Array, "N du"], y_next: Float[Array, "N dy"]
+) -> tuple[Learner, Evidence]:
+    """Take in the outcome of experiment `t`."""
+    observations, designs = learner.record
+    record = Record(observations.at[:, t + 1].set(y_next), designs.at[:, t].set(u))
+    state, evidence = belief.update(learner.belief, u, y_next)
+    return Learner(record, state), evidence
+
+
+def _previous_design(belief: Belief, record: Record, t: Int[Array, ""]) -> Float[Array, "N du"]:
+    """Return the design before experiment `t`."""
+    return jnp.where(t > 0, record.designs[:, jnp.maximum(t - 1, 0)], jnp.array(belief.system.rest_design))
+
+
+def check_gain(belief: Belief, form: str) -> None:
+    """Raise unless the form of the gain exists and suits the system and its belief."""
+    if form not in GAINS:
+        raise NestbedError(f"there is no gain form {form!r}; {did_you_mean(str(form), GAINS)}.")
+    if form == "constant_noise" and not belief.likelihood.constant_noise:
+        raise NestbedError(f"the noise of {belief.system.name} is not constant, so use gain='general'.")
+    if form == "closed_form" and not belief.closed_form:
+        raise NestbedError(
+            f"the gain of {belief.kind} beliefs has no closed form; use gain='general' or belief='exact'."
+        )

@@ -1,0 +1,32 @@
+"""Beliefs from their names."""
+
+from nestbed.belief.base import Belief
+from nestbed.belief.registry import BELIEFS
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError
+
+
+def make(kind: str | Belief | None, system: BaseSystem, particles: int, moves: int) -> Belief:
+    """Return the belief of that name, the simplest that suits the system (None), or the given belief object itself."""
+    if isinstance(kind, Belief):
+        if kind.system != system:
+            raise NestbedError(
+                f"the belief is one of {kind.system}, but the system is {system}; make it for this system."
+            )
+        return kind
+    name = simplest(system) if kind is None else kind
+    return BELIEFS.find(name).load().make(system, particles, moves)
+
+
+def simplest(system: BaseSystem) -> str:
+    """Return the name of a belief in closed forms where the system has one, else of the first there is."""
+    first, *others = BELIEFS
+    return next((name for name in others if BELIEFS[name].load().closed_form and _suits(name, system)), first)
+
+
+def _suits(name: str, system: BaseSystem) -> bool:
+    try:
+        BELIEFS[name].load().make(system, 1, 1)
+    except NestbedError:
+        return False
+    return True

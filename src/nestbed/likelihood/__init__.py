@@ -1,0 +1,12 @@
+"""The density of the next observation given the past, one parameter vector and the design."""
+
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.likelihood.observed import Observed
+from nestbed.model.system import BaseSystem
+
+__all__ = ["Likelihood", "Observed", "Record", "of"]
+
+
+def of(system: BaseSystem) -> Likelihood:
+    """Return the likelihood of what is seen of a system."""
+    return Observed(system)

@@ -1,0 +1,104 @@
+"""The one interface between a system and all that learns from it: how likely the next observation is.
+
+A likelihood is a filter: its carry holds what the past says about the next observation under one parameter vector. For
+a system whose states are all seen, that is the last state. Everything is written in components that broadcast: an
+observation is a tuple of (N, 1) arrays, a parameter an (N, M) array, and a carry has the shape that it needs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+
+Carry = Any
+"""What the past says about the next observation: a pytree of arrays that broadcast against the parameters."""
+
+
+class Record(NamedTuple):
+    """What was seen and done in each of N experiments' records: z₀:ₜ. (T1 stands for T + 1.)"""
+
+    observations: Float[Array, "N T1 dy"]
+    designs: Float[Array, "N T du"]
+
+
+class Row(NamedTuple):
+    """One component of the next observation where it is linear in θ: Normal(offset + h · θ, variance)."""
+
+    offset: Float[Array, " N"]
+    h: Float[Array, "N dtheta"]
+    variance: Float[Array, " N"]
+
+
+class Likelihood(ABC):
+    """p(y[t+1] | y[0..t], u[0..t], θ), for any shapes of observations and parameters that broadcast."""
+
+    system: BaseSystem
+
+    @abstractmethod
+    def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
+        """Draw the first observation of `count` records."""
+
+    @abstractmethod
+    def start(self, y: Components, theta: Components) -> Carry:
+        """Return the carry after the first observation, before any design."""
+
+    @abstractmethod
+    def predict(self, carry: Carry, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of each component of the next observation."""
+
+    @abstractmethod
+    def deviance(self, carry: Carry, u: Components, y: Components, theta: Components) -> tuple[Carry, Array]:
+        """Return the next carry and −2 log p(y | past, u, θ) but for the constant `log_normaliser`."""
+
+    @property
+    @abstractmethod
+    def log_normaliser(self) -> float:
+        """The constant part of −2 log p: kept out of the hot loop."""
+
+    @property
+    @abstractmethod
+    def constant_noise(self) -> bool:
+        """Whether the noise of the next observation is the same for every past, design and parameter."""
+
+    @abstractmethod
+    def linear(self, carry: Carry, u: Components) -> Iterator[Row]:
+        """Return the components of the next observation as linear functions of θ, for systems that have `features`."""
+
+    @abstractmethod
+    def check_record(self, record: Record) -> None:
+        """Raise if observations are so large that doubles no longer hold the noise that information comes from."""
+
+    @abstractmethod
+    def cause(self, record: Record, theta: Float[Array, " dtheta"], steps: int) -> str | None:
+        """Return why one record (N = 1) has no finite density within some steps, as a sentence; None if unknown."""
+
+    def advance(self, carry: Carry, u: Components, y: Components, theta: Components) -> tuple[Carry, Array]:
+        """Return the next carry and log p(y | past, u, θ), broadcast over everything."""
+        carry, deviance = self.deviance(carry, u, y, theta)
+        return carry, -0.5 * (deviance + self.log_normaliser)
+
+    def sample(self, normals: Components, carry: Carry, u: Components, theta: Components) -> Components:
+        """Return the observation that standard normal numbers, one per component, lead to."""
+        mean, variance = self.predict(carry, u, theta)
+        return tuple(m + jnp.sqrt(v) * e for m, v, e in zip(mean, variance, normals, strict=True))
+
+    def noise_entropy(self) -> float:
+        """Return the entropy of one observation's noise, for constant noise only."""
+        return 0.5 * (self.log_normaliser + len(self.system.observation_names))
+
+
+def components(rows: Float[Array, "N d"]) -> Components:
+    """Split (N, d) into d arrays of shape (N, 1), ready to broadcast against particles."""
+    return tuple(rows[:, i, None] for i in range(rows.shape[1]))
+
+
+def named(names: tuple[str, ...], values: np.ndarray) -> str:
+    """Return values with their names, as in "angle = 0.1, velocity = 2"."""
+    return ", ".join(f"{name} = {float(value):.6g}" for name, value in zip(names, values, strict=True))

@@ -1,0 +1,148 @@
+"""The likelihood of a system whose states are all seen: the carry is the last state."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestbed.likelihood.base import Likelihood, Record, Row, named
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NonFiniteError
+from nestbed.numerics.noise import LOG_2PI
+
+TOO_ROUGH = 0.1
+"""Rounding of a state, in units of its noise, that makes information up."""
+
+
+@dataclass(frozen=True)
+class Observed(Likelihood):
+    """f(x[t+1] | x[t], u[t], θ): one noisy step of the system."""
+
+    system: BaseSystem
+
+    def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
+        """Draw start states."""
+        return self.system.sample_start(key, count)
+
+    def start(self, y: Components, theta: Components) -> Components:
+        """Return the state that was seen."""
+        return y
+
+    def predict(self, carry: Components, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of the next state."""
+        return self.system.mean(carry, u, theta), self.system.variance(carry, u, theta)
+
+    def deviance(
+        self, carry: Components, u: Components, y: Components, theta: Components
+    ) -> tuple[Components, jax.Array]:
+        """Return the state that was seen, and its squared residuals in units of the noise."""
+        system = self.system
+        rates, variance = system.rates(carry, u, theta), system.variance(carry, u, theta)
+        changes = [x_next - x for x_next, x in zip(y, carry, strict=True)]
+        residuals = [change - system.step * rate for change, rate in zip(changes, rates, strict=True)]
+        squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, variance, strict=True))
+        return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in variance)
+
+    @property
+    def log_normaliser(self) -> float:
+        """The constant part of −2 log f."""
+        constants = [math.log(v) for v in self.system.variance((), (), ())] if self.constant_noise else []
+        return len(self.system.state) * LOG_2PI + sum(constants)
+
+    @property
+    def constant_noise(self) -> bool:
+        """Whether the diffusion is constant."""
+        return self.system.constant_noise
+
+    def linear(self, carry: Components, u: Components) -> Iterator[Row]:
+        """Return each state as a linear function of the parameters."""
+        system, count = self.system, carry[0].shape[0]
+        state, design = (tuple(value.reshape(count) for value in values) for values in (carry, u))
+        zero = tuple(jnp.zeros(count) for _ in system.prior)
+        features = system.features(system.State(*state), system.Design(*design))  # type: ignore[attr-defined]
+        means, variances = system.mean(state, design, zero), system.variance(state, design, zero)
+        for offset, coefficients, variance in zip(means, features, variances, strict=True):
+            h = jnp.stack([jnp.broadcast_to(c, (count,)) for c in coefficients], axis=-1) * system.step
+            yield Row(jnp.broadcast_to(offset, (count,)), h, jnp.broadcast_to(variance, (count,)))
+
+    def check_record(self, record: Record) -> None:
+        """Raise if the rounding of a state is not small beside its noise."""
+        system = self.system
+        states, designs = (np.asarray(part) for part in record)
+        designs = designs[:, : states.shape[1] - 1]
+        noise = _noise(system, states[:, :-1], designs)
+        with np.errstate(all="ignore"):
+            rounding = np.spacing(np.abs(states[:, 1:]))
+            lost = np.isfinite(states[:, 1:]) & (rounding > TOO_ROUGH * noise)
+        if lost.any():
+            row, t, i = min(np.argwhere(lost), key=lambda place: int(place[1]))
+            large, sd = states[row, t + 1, i], float(np.broadcast_to(noise, lost.shape)[row, t, i])
+            raise NonFiniteError(
+                f"{system.state_names[i]} = {large:.3g} after step {t} of {system.name} is rounded by "
+                f"{rounding[row, t, i]:.2g}, too much for its noise (sd {sd:.2g}), so nothing can be learned from it: "
+                f"{_why_large(system, states[row, : t + 1], designs[row, : t + 1])}."
+            )
+
+    def cause(self, record: Record, theta: Float[Array, " dtheta"], steps: int) -> str | None:
+        """Return the first drift that is not finite."""
+        system = self.system
+        states, designs, blamed = (np.asarray(part) for part in (record.observations[0], record.designs[0], theta))
+        for t in range(steps):
+            rates = system.rates(tuple(states[t]), tuple(designs[t]), tuple(blamed))
+            for name, rate in zip(system.state_names, rates, strict=True):
+                if not np.isfinite(rate):
+                    return (
+                        f"the drift of {name!r} in {system.name} is {float(rate)} at step {t}, with the parameters "
+                        f"{named(system.parameter_names, blamed)}, the state {named(system.state_names, states[t])} "
+                        f"and the design {named(system.design_names, designs[t])}; make the drift finite wherever the "
+                        "prior and the designs can lead, or narrow the prior."
+                    )
+        return None
+
+
+def _noise(system: BaseSystem, x: np.ndarray, u: np.ndarray) -> Any:
+    """Return the sd of the noise of each state, at the prior's middle where it depends on the parameters."""
+    if system.constant_noise:
+        return np.sqrt(system.variance((), (), ()))
+    return np.sqrt(np.asarray(_variances(system, jnp.asarray(x), jnp.asarray(u))))
+
+
+@eqx.filter_jit
+def _variances(system: BaseSystem, x: Float[Array, "N T dx"], u: Float[Array, "N T du"]) -> Float[Array, "N T dx"]:
+    state, design = (tuple(jnp.moveaxis(part, -1, 0)) for part in (x, u))
+    variances = system.variance(state, design, system.parameters.middle)
+    return jnp.stack([jnp.broadcast_to(value, x.shape[:-1]) for value in variances], axis=-1)
+
+
+def _why_large(system: BaseSystem, states: np.ndarray, designs: np.ndarray) -> str:
+    """Say whether the step is too long for the drift or the drift grows by itself, from its linear part on the way."""
+    theta = system.parameters.middle
+
+    def rates(x: Any, u: Any) -> Any:
+        return jnp.stack([jnp.asarray(rate, float) for rate in system.rates(tuple(x), tuple(u), theta)])
+
+    for x, u in zip(states, designs, strict=True):
+        slopes = np.asarray(jax.jacfwd(rates)(jnp.asarray(x), jnp.asarray(u)))
+        if not np.isfinite(slopes).all():
+            continue
+        modes = np.linalg.eigvals(slopes)
+        fast = modes[(modes.real < 0) & (np.abs(1.0 + system.step * modes) > 1.0)]
+        if len(fast):
+            limit = np.min(-2.0 * fast.real / np.abs(fast) ** 2)
+            return (
+                f"step = {system.step:g} is too long for its drift, which the explicit Euler step only follows below "
+                f"{limit:.2g}; make the step shorter (with a longer horizon), or the fast part of the drift algebraic"
+            )
+        if np.any(modes.real > 0):
+            return (
+                f"its drift grows by itself, by exp({np.max(modes.real):.3g} t), so shorten the horizon, narrow the "
+                "prior or stabilise the system"
+            )
+    return "check its units, its start and its step, or shorten the horizon"

@@ -1,0 +1,298 @@
+"""The user's model: named states, designs and parameters, their prior, and one noisy step of the dynamics.
+
+Time is discrete: `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise` (Euler–Maruyama), where the noise of each
+state is Gaussian with variance `step · diffusion² + noise_floor`. Every state is observed.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from nestbed.model import checks
+from nestbed.model.box import Box
+from nestbed.model.prior import Components, Prior
+from nestbed.numerics.errors import NestbedError, did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """The settings a system is filtered and trained with unless the caller says otherwise."""
+
+    horizon: int = 50  # T, experiments
+    trajectories: int = 256  # N
+    particles: int = 128  # M, per trajectory
+    moves: int = 3  # Metropolis steps per rejuvenation
+    eta: float = 1.0  # η, tempering of the potential
+    slew_penalty: float = 0.0  # on squared changes of the designs, in their own units
+    learning_rate: float = 1e-3
+    iterations: int = 25
+
+
+class BaseSystem(ABC):
+    """What every system has; write yours as a subclass of `System` or `VectorSystem`."""
+
+    state: tuple[str, ...] = ()
+    designs: Box = None  # type: ignore[assignment]  # every system must say
+    prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
+    step: float = 0.05  # seconds (or the model's unit of time) between experiments
+    diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
+    noise_floor: float = 1e-8  # variance added to every state's noise
+    start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
+    units: Mapping[str, str] = {}  # for figures and tables, by name
+    defaults: Defaults = Defaults()
+
+    def __init__(self, **changes: Any):
+        checks.jax_settings()
+        settings = _settings(type(self))
+        checks.spelling(type(self), settings, _settings(BaseSystem))
+        for name in changes:
+            if name not in settings:
+                raise NestbedError(
+                    f"{type(self).__name__} has no setting {name!r}; {did_you_mean(name, sorted(settings))}."
+                )
+        settings = {name: _frozen(value) for name, value in {**settings, **changes}.items()}
+        vars(self).update(settings)
+        vars(self).update(name=type(self).__name__, parameters=Prior(self.prior))
+        checks.declarations(self)
+        vars(self).update(
+            State=(state := namedtuple("State", self.state)),
+            Observation=state,  # every state is seen
+            Design=namedtuple("Design", self.designs.names),
+            Theta=namedtuple("Theta", tuple(self.prior)),
+            _settings=settings,
+        )
+        checks.functions(self)
+        checks.unused(self, _settings(BaseSystem))
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls) and cls.__module__ != __name__:
+            raise NestbedError(
+                f"{cls.__name__} defines __init__, but a system takes its constants as class attributes, such as "
+                f"gravity = 9.81, which {cls.__name__}(gravity=1.62) then changes; remove __init__."
+            )
+
+    name: str
+    parameters: Prior
+    State: Callable[..., Any]
+    Observation: Callable[..., Any]
+    Design: Callable[..., Any]
+    Theta: Callable[..., Any]
+    _settings: dict[str, Any]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise NestbedError(
+            f"a system does not change once made, so {name!r} cannot be set; make a variant with "
+            f"{type(self).__name__}({name}=...)."
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        mine, theirs = self._settings, other._settings
+        return all(_same(mine[name], theirs[name]) for name in mine)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.state), self.designs))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), {name: _thawed(value) for name, value in self._settings.items()})
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the states, in order."""
+        return tuple(self.state)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Names of what is seen after each experiment, in order: all states."""
+        return self.state_names
+
+    @property
+    def design_names(self) -> tuple[str, ...]:
+        """Names of the designs, in order."""
+        return self.designs.names
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the unknown parameters, in order."""
+        return tuple(self.prior)
+
+    @property
+    def horizon(self) -> int:
+        """How many experiments a trajectory has by default."""
+        return self.defaults.horizon
+
+    @property
+    def constant_noise(self) -> bool:
+        """Whether the noise is the same for every state, design and parameter."""
+        return not callable(self.diffusion)
+
+    @property
+    def rest_design(self) -> tuple[float, ...]:
+        """The design before the first one: 0, or the limit nearest to it."""
+        return tuple(float(value) for value in self.designs.clip(np.zeros(len(self.designs.names))))
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a variant of this system with some settings changed."""
+        return type(self)(**{**self._settings, **changes})
+
+    @abstractmethod
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the drift of each state, component by component."""
+
+    def mean(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the mean of the next state, component by component."""
+        rates = self.rates(x, u, theta)
+        return tuple(now + self.step * rate for now, rate in zip(x, rates, strict=True))
+
+    def variance(self, x: Components, u: Components, theta: Components) -> tuple[Any, ...]:
+        """Return the variance of the next state, component by component (plain floats where it is constant)."""
+        diffusion = self.diffusion
+        if callable(diffusion):
+            diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))
+            diffusion = diffusion if isinstance(diffusion, tuple | list) else (diffusion,)
+        return tuple(self.step * scale**2 + self.noise_floor for scale in diffusion)
+
+    def sample_start(self, key: jax.Array, count: int) -> jax.Array:
+        """Draw start states, (count, state_dim)."""
+        keys = jax.random.split(key, len(self.state))
+        columns = [
+            value.sample(k, (count,)) if isinstance(value, dist.Distribution) else jnp.full(count, float(value))
+            for k, value in zip(keys, self.start_values(), strict=True)
+        ]
+        return jnp.stack(columns, axis=-1)
+
+    def start_values(self) -> tuple[Any, ...]:
+        """Return the start of each state: a number or a distribution."""
+        if isinstance(self.start, Mapping):
+            return tuple(self.start.get(name, 0.0) for name in self.state)
+        return tuple(self.start) if isinstance(self.start, tuple | list) else (self.start,) * len(self.state)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.name}(state={self.state}, designs={self.designs}, parameters={self.parameter_names}, "
+            f"step={self.step}, horizon={self.horizon})"
+        )
+
+
+class System(BaseSystem):
+    """A system whose drift is written for scalars that broadcast: the fast form.
+
+    ```python
+    class Pendulum(nb.System):
+        state = ("angle", "velocity")
+        designs = nb.Box(torque=(-1.0, 1.0))
+        prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}
+        step, diffusion = 0.05, (0.0, 0.1)
+
+        def drift(self, x, u, theta):
+            return x.velocity, (u.torque - 9.81 * theta.mass * jnp.sin(x.angle)) / theta.length
+    ```
+    A system that is linear in its parameters may add `features(x, u)`: for each state, one coefficient per
+    parameter, so that drift(x, u, θ) = drift(x, u, 0) + features · θ. With Normal priors its belief is exact.
+    """
+
+    @abstractmethod
+    def drift(self, x: Any, u: Any, theta: Any) -> Any:
+        """Return the time derivative of each state; `x.angle` and the like are arrays that broadcast."""
+
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the user's drift as a tuple."""
+        rates = self.drift(self.State(*x), self.Design(*u), self.Theta(*theta))
+        return tuple(rates) if isinstance(rates, tuple | list) else (rates,)
+
+
+class VectorSystem(BaseSystem):
+    """A system whose drift is written for vectors, for those that need linear algebra.
+
+    Each of the N × M particles then solves its own small problem at every step, ten or more times slower than the
+    component form: use few particles, or write a 2 × 2 or 3 × 3 solve by hand (see `systems/double_link.py`).
+    """
+
+    @abstractmethod
+    def drift(self, x: jax.Array, u: jax.Array, theta: jax.Array) -> jax.Array:
+        """Return the time derivative, (state_dim,), of one state under one design and one parameter vector."""
+
+    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+        """Apply the user's drift to every broadcast element."""
+        shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
+
+        def rows(components: Components) -> jax.Array:
+            return jnp.stack([jnp.broadcast_to(value, shape).ravel() for value in components], axis=-1)
+
+        rates = jax.vmap(self.drift)(rows(x), rows(u), rows(theta))
+        return tuple(rates[:, i].reshape(shape) for i in range(rates.shape[-1]))
+
+
+def _settings(kind: type) -> dict[str, Any]:
+    """Return every public class attribute that is not a method: what a variant may change."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if hasattr(value, "__get__"):
+                found.pop(name, None)  # a diffusion written as a method hides the default
+            elif not name.startswith("_") and not isinstance(value, type):
+                found[name] = value
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    """Return a copy that cannot change behind a compiled program."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({name: _frozen(item) for name, item in value.items()})
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+    return value
+
+
+def _thawed(value: Any) -> Any:
+    """Return a frozen setting in a form that can be pickled."""
+    return {name: _thawed(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _rebuilt(kind: type[BaseSystem], settings: dict[str, Any]) -> BaseSystem:
+    """Return a system that was pickled."""
+    return kind(**settings)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two frozen settings are surely alike."""
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return list(a) == list(b) and all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dist.Distribution):
+        return _same_distribution(a, b)
+    return isinstance(a, int | float | str | Box | Defaults) and bool(a == b)
+
+
+def _same_distribution(a: Any, b: Any) -> bool:
+    """Return whether two distributions of one type have the same parts, down to their numbers."""
+    mine, theirs = jax.tree.leaves(a), jax.tree.leaves(b)
+    forms: list[Any] = [jax.tree.structure(a), jax.tree.structure(b)]
+    return forms[0] == forms[1] and all(
+        np.shape(x) == np.shape(y) and np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True)
+    )

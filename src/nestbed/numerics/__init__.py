@@ -1,0 +1,1 @@
+"""Numbers and files: weights, resampling, random numbers, intervals, storage, and errors as sentences."""

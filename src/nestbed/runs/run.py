@@ -1,0 +1,133 @@
+"""A training run: how it was set up, how it went, and the policies it has learned."""
+
+import dataclasses
+import importlib.metadata
+import math
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.blocks import cores
+from nestbed.numerics.intervals import chance_above
+from nestbed.policies.recurrent import Recurrent
+from nestbed.runs import sources
+from nestbed.runs.fingerprint import describe
+from nestbed.training.config import Config
+from nestbed.training.trainer import Metrics, TrainingState
+
+LAST, BEST = "policy_last.npz", "policy_best.npz"
+PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """How a run was set up and how it went."""
+
+    config: Config
+    metrics: list[Metrics] = dataclasses.field(repr=False)
+    about: dict[str, Any] = dataclasses.field(repr=False)
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations are done."""
+        return int(self.metrics[-1]["iteration"])
+
+    @property
+    def seed(self) -> int:
+        """The seed that the key was made from, if it was made by jax.random.key(seed)."""
+        return int(self.about["key"][-1])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all iterations are done."""
+        return self.iteration >= self.config.iterations
+
+    @property
+    def title(self) -> str:
+        """What was trained, in a line or two."""
+        return f"{self.about['system']['name']}: {self.config.headline}"
+
+    @property
+    def verdict(self) -> str | None:
+        """What to know of a training that made its policy worse; None if no error says so."""
+        last, best, start = self.metrics[-1], max(self.metrics, key=lambda row: row["eig"]), self.metrics[0]
+        if self._below(last, start, 1):
+            told = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
+        elif self._below(last, best, len(self.metrics)):
+            told = f"the last policy is not the best: {_gained(last)}, from {_gained(start)}"
+        else:
+            return None
+        kept = f"the best was {_gained(best)}, which is kept as {BEST} (run.best)"
+        return f"{told}; {kept}; try {self.config.remedies}, and compare it with baselines."
+
+    def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
+        """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""
+        size = self.config.trajectories
+        errors = [(math.nan if r.get("eig_error") is None else r["eig_error"], size) for r in (other, row)]
+        return chance_above(other["eig"] - row["eig"], *errors) > 1.0 - 0.025 / among
+
+
+@dataclasses.dataclass(frozen=True)
+class Run(Log):
+    """A training run with the policies it has learned so far, and all that is needed to go on."""
+
+    system: BaseSystem
+    key: jax.Array
+    state: TrainingState = dataclasses.field(repr=False)
+
+    @property
+    def policy(self) -> Recurrent:
+        """The policy after the last iteration; `.mean()` is its mean policy."""
+        return self.state.policy
+
+    @property
+    def best(self) -> Recurrent:
+        """The policy of the iteration whose estimated gain was highest: chosen by a noisy estimate."""
+        return self.state.best
+
+    def after(self, state: TrainingState, row: Metrics) -> "Run":
+        """Return the run with one more iteration done."""
+        return dataclasses.replace(self, state=state, metrics=[*self.metrics, row])
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the run to a folder, from which `nb.load_run` reads it and training can go on; return the folder."""
+        from nestbed.runs.folder import save
+
+        return save(self, Path(folder))
+
+
+def _gained(row: Metrics) -> str:
+    """Return what the policy of one iteration gained."""
+    when = f"after iteration {row['iteration']}" if row["iteration"] else "untrained"
+    return f"{row['eig']:.2f} ± {row['eig_error']:.2f} nats {when}"
+
+
+def fresh(key: jax.Array, system: BaseSystem, config: Config, state: TrainingState, row: Metrics) -> Run:
+    """Return a run that has just begun."""
+    return Run(config, [row], provenance(key, system), system, key, state)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all that numbers hang on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
+    """Return what a run's numbers hang on besides its configuration."""
+    device = jax.devices()[0]
+    return {
+        "system": describe(system),
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "versions": versions(),
+        "sources": sources.training(type(system)),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": f"{device.platform} ({device.device_kind})",
+        "cores": cores(),
+        "precision": "filters float64, networks float32",
+    }
