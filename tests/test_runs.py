@@ -305,7 +305,7 @@ def test_equations_that_are_no_number_everywhere_are_compared():
     assert differs(Rooted(), Other()) == "drift"
 
 
-@pytest.mark.parametrize("name", nb.systems.CATALOGUE)
+@pytest.mark.parametrize("name", nb.systems.SYSTEMS)
 def test_equations_are_compared_where_they_are_not_trivial(name):
     """At no point is a state or a rate 0, and every state moves: a change of any term shows."""
     system = nb.systems.load(name)
