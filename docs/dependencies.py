@@ -44,7 +44,7 @@ def draw(file: Path) -> None:
     inside, between = imports(names)
     figure = Figure(figsize=(14.0, 0.52 * len(names) + 1.0), layout="constrained")
     axes = figure.subplots()
-    left = 12.6
+    left = 13.6
     for row, name in enumerate(names):
         parts = sorted({part.split(".")[0] for part in inside[name]})
         axes.text(0.0, -row - 0.12, name, weight="bold", size=12, color=INK, va="center")
