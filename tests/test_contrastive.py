@@ -213,7 +213,6 @@ def test_resumed_run_is_the_run_never_stopped(tmp_path):
         assert same(whole.state, run.state)
         assert numbers(whole) == numbers(run)
     assert isinstance(loaded.config, nb.IDADConfig)
-    assert loaded.published() is None
     assert same(nb.load_policy(tmp_path / "policy_best.npz", system), whole.best)
     assert (tmp_path / "curve.png").stat().st_size > 10_000
 
