@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class _Planner:
     def __init__(self, name: str, scale: Scale):
         self.name, self.scale, self.study = name, scale, SYSTEMS[name]
         self.system = systems.load(name)
+        self.hangs_on = cache(partial(_hangs_on, self.system))
 
     def cells(self, trainings: int) -> Iterator[Cell]:
         """Yield them, each after those it needs."""
@@ -94,7 +96,7 @@ class _Planner:
     def _cell(
         self, kind: str, policy: str, seed: int | None, cost: float, given: dict[str, Any], label: str | None = None
     ) -> Cell:
-        settings: dict[str, Any] = {"given": given, **_hangs_on(kind, self.system, seed is not None)}
+        settings: dict[str, Any] = {"given": given, **self.hangs_on(kind != "training", seed is not None)}
         if seed is not None:
             settings |= {"seed": seed, "config": self.scale.config(self.name, policy).plain()}
         made = policy if seed is None else f"{policy}/seed_{seed}"
@@ -105,17 +107,17 @@ def _count(method: str, trainings: int) -> int:
     return 1 if method == "idad" else trainings
 
 
-def _hangs_on(kind: str, system: BaseSystem, trained: bool) -> dict[str, str]:
+def _hangs_on(system: BaseSystem, estimated: bool, trained: bool) -> dict[str, str]:
     """Return what a cell's numbers hang on besides what it is given: its system, and the code behind them."""
     known = json.dumps([fingerprint.settings(system), dataclasses.asdict(system.defaults)], sort_keys=True)
     return {
         "system": hashlib.sha256(known.encode()).hexdigest()[:16],
-        "sources": sources.digest(*_roots(kind, system, trained), alone=NUMBERS),
+        "sources": sources.digest(*_roots(system, estimated, trained), alone=NUMBERS),
     }
 
 
-def _roots(kind: str, system: BaseSystem, trained: bool) -> tuple[str, ...]:
+def _roots(system: BaseSystem, estimated: bool, trained: bool) -> tuple[str, ...]:
     """Return the modules that a cell's numbers come from, its system's equations among them."""
     policy = "nestbed.runs.train" if trained else "nestbed.policies"
-    estimated = () if kind == "training" else ("nestbed.evaluation.comparison", "nestbed.likelihood.simulation")
-    return ("nestbed.numerics.jax_settings", policy, *estimated, *sources.families(type(system)))
+    evaluation = ("nestbed.evaluation.comparison", "nestbed.likelihood.simulation") if estimated else ()
+    return ("nestbed.numerics.jax_settings", policy, *evaluation, *sources.families(type(system)))

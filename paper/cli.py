@@ -83,7 +83,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without ² still shows the rest
     warnings.showwarning = lambda message, *place, **more: _complain(str(message))
     try:
-        app(print_error=False, exit_on_error=False)
+        app(sys.argv[1:], print_error=False, exit_on_error=False)
     except (cyclopts.CycloptsError, NestbedError) as error:
         _complain(str(error))
         sys.exit(2)

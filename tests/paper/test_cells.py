@@ -6,15 +6,19 @@ import re
 import shutil
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from nestbed import PolicyConfig, ScoreClimbingConfig, systems
+from nestbed import systems
 from nestbed.numerics.registry import Entry
 from nestbed.runs import sources
+from nestbed.runs.run import fresh
 from nestbed.systems import SYSTEMS as BUILT_IN
+from nestbed.training.registry import trainer
 from paper import cells, numbers, published
 from paper.cells import plan
-from paper.studies import FULL, OTHERS, PUBLISHED, QUICK, SYSTEMS
+from paper.studies import FULL, OTHERS, PUBLISHED, SYSTEMS
 
 
 def test_the_plan_has_every_number_of_the_paper(full_plan):
@@ -72,24 +76,28 @@ def test_cells_hang_on_their_system(full_plan, monkeypatch):
 
 
 @pytest.fixture
-def home(tmp_path):
-    return Path(shutil.copytree(sources.HOME, tmp_path / "nestbed", ignore=shutil.ignore_patterns("__pycache__")))
+def again(full_plan, tmp_path, monkeypatch):
+    """Return how to change some sources and learn which cells would be computed again, of all there are."""
+
+    def computed(change, *modules):
+        copies = {}
+        for number, file in enumerate(sources.HOME / module for module in modules):
+            copies[file] = tmp_path / f"{number}_{file.name}"
+            copies[file].write_text(change(file.read_text()))
+        read = sources._read
+        monkeypatch.setattr(sources, "_read", lambda file, name: read(copies.get(file, file), name))
+        now = {cell.name: cell.settings for cell in full_plan}
+        return {cell.name for cell in plan(tuple(SYSTEMS), FULL, 5) if cell.settings != now[cell.name]}, set(now)
+
+    return computed
 
 
-def change(file, before, after):
-    assert before in file.read_text()
-    file.write_text(file.read_text().replace(before, after))
+def spoiled(text):
+    return re.sub(r"\breturn\b", "return None;", text)
 
 
-def spoil(file):
-    file.write_text(re.sub(r"\breturn\b", "return None;", file.read_text()))
-
-
-def changed_cells(full_plan, home, patch):
-    """Return which cells would be computed again if these were the sources, and which there are."""
-    patch.setattr(sources, "HOME", home)
-    now = {cell.name: cell.settings for cell in full_plan}
-    return {cell.name for cell in plan(tuple(SYSTEMS), FULL, 5) if cell.settings != now[cell.name]}, set(now)
+def documented(text):
+    return text.replace('"""\n', ' Anew."""\n\n# a comment\n')
 
 
 @pytest.mark.parametrize(
@@ -108,11 +116,10 @@ def changed_cells(full_plan, home, patch):
         "policies/recurrent.py",
     ],
 )
-def test_every_cell_of_changed_sources_is_computed_again(full_plan, home, monkeypatch, module):
+def test_every_cell_of_changed_sources_is_computed_again(again, module):
     """A changed gain, filter or likelihood leaves no old number standing."""
-    spoil(home / module)
-    again, every = changed_cells(full_plan, home, monkeypatch)
-    assert again == every
+    found, every = again(spoiled, module)
+    assert found == every
 
 
 @pytest.mark.parametrize(
@@ -125,19 +132,19 @@ def test_every_cell_of_changed_sources_is_computed_again(full_plan, home, monkey
         ("systems/cart_pole.py", lambda name: name.startswith("cart_pole/")),
     ],
 )
-def test_only_cells_that_hang_on_a_source_are_computed_again(full_plan, home, monkeypatch, module, hangs):
-    spoil(home / module)
-    again, every = changed_cells(full_plan, home, monkeypatch)
-    assert again == {name for name in every if hangs(name)}
+def test_only_cells_that_hang_on_a_source_are_computed_again(again, module, hangs):
+    found, every = again(spoiled, module)
+    assert found == {name for name in every if hangs(name)}
 
 
-def test_comments_docstrings_faces_and_storage_change_no_cell(full_plan, home, monkeypatch):
-    for module in ("belief/ibis.py", "training/score_climbing.py", "policies/prbs.py"):
-        change(home / module, '"""\n', ' Anew."""\n\n# a comment\n')
-    for module in (*(home / "faces").glob("*.py"), home / "runs" / "folder.py", home / "numerics" / "storage.py"):
-        module.write_text("")
-    change(home / "systems" / "registry.py", "Entry(", "Entry(  ")
-    assert changed_cells(full_plan, home, monkeypatch)[0] == set()
+def test_comments_and_docstrings_change_no_cell(again):
+    assert again(documented, "belief/ibis.py", "training/score_climbing.py", "policies/prbs.py")[0] == set()
+
+
+def test_faces_storage_and_lists_of_systems_change_no_cell(again):
+    shown = [file.relative_to(sources.HOME) for file in (sources.HOME / "faces").rglob("*.py")]
+    kept = ("runs/folder.py", "numerics/storage.py", "systems/registry.py", "systems/__init__.py")
+    assert again(lambda text: "", *shown, *kept)[0] == set()
 
 
 def test_every_module_is_behind_some_cell_or_known_to_be_behind_none():
@@ -147,8 +154,7 @@ def test_every_module_is_behind_some_cell_or_known_to_be_behind_none():
         for file in sources.HOME.rglob("*.py")
     }
     loaded = [systems.load(name) for name in SYSTEMS]
-    kinds = [(kind, trained) for kind in ("training", "estimate") for trained in (True, False)]
-    roots = {root for system in loaded for kind, trained in kinds for root in cells._roots(kind, system, trained)}
+    roots = {root for system in loaded for trained in (True, False) for root in cells._roots(system, True, trained)}
     left = every - set(sources.modules(*roots)) - sources.NUMBERLESS
     shown = {name for name in left if name.startswith("nestbed.faces")}
     assert left - shown == {
@@ -169,30 +175,23 @@ def test_cells_hang_on_how_they_are_computed(full_plan, tmp_path, monkeypatch):
     assert all(a.settings != b.settings for a, b in zip(plan(tuple(SYSTEMS), FULL, 5), full_plan, strict=True))
 
 
-def test_a_training_of_other_sources_is_thrown_away(tmp_path):
+@pytest.mark.parametrize("begun", ["0123456789abcdef", None])
+def test_a_training_of_other_sources_is_thrown_away(full_plan, tmp_path, monkeypatch, begun):
     """And only that one; a training of these sources goes on."""
-    small = ScoreClimbingConfig(
-        iterations=1,
-        horizon=3,
-        trajectories=12,
-        particles=16,
-        batch=8,
-        policy=PolicyConfig(encoder=(6,), recurrent=(5,), head=(4,)),
-    )
-    scale = dataclasses.replace(QUICK, training=small)
-    (cell,) = [c for c in plan(("linear_pendulum",), scale, 1) if (c.kind, c.policy) == ("training", "io_smc2_exact")]
-    system, place = systems.load("linear_pendulum"), tmp_path / cell.training
+    (cell, *_) = [cell for cell in full_plan if cell.policy == "io_smc2_exact"]
+    system, place = systems.load(cell.system), tmp_path / cell.training
+    config = FULL.config(cell.system, cell.policy)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), trainer(system, config).template())
+    row = {"iteration": 0, "eig": 1.0, "eig_error": 0.1, "seconds": 1.0}
+    fresh(jax.random.key(0), system, config, blank, row).save(place)
+    beside = place.with_name("seed_1")
+    beside.mkdir()
+    asked = []
+    monkeypatch.setattr(numbers, "train", lambda key, system, config, **where: asked.append((config, where)))
     numbers.trained(cell, system, tmp_path)
-    for outside in (place / "mark", place.with_name("seed_1") / "mark"):
-        outside.parent.mkdir(exist_ok=True)
-        outside.write_text("")
-    numbers.trained(cell, system, tmp_path)
-    assert (place / "mark").exists()
+    assert asked == [(config, {"out": place, "resume": True})]
+    assert (place / "run.json").exists()
     about = json.loads((place / "run.json").read_text())
-    for stale in ({**about, "sources": "0123456789abcdef"}, {k: v for k, v in about.items() if k != "sources"}):
-        (place / "mark").write_text("")
-        (place / "run.json").write_text(json.dumps(stale))
-        numbers.trained(cell, system, tmp_path)
-        assert not (place / "mark").exists()
-        assert json.loads((place / "run.json").read_text()) == about
-    assert sorted(found.name for found in place.parent.iterdir()) == ["seed_0", "seed_1"]
+    (place / "run.json").write_text(json.dumps({**about, "sources": begun}))
+    numbers.trained(cell, system, tmp_path)
+    assert list(place.parent.iterdir()) == [beside]
