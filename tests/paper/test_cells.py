@@ -8,9 +8,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from nestbed import systems
+from nestbed import policies, systems
 from nestbed.numerics.registry import Entry
 from nestbed.runs import sources
 from nestbed.runs.run import fresh
@@ -18,7 +19,7 @@ from nestbed.systems import SYSTEMS as BUILT_IN
 from nestbed.training.registry import trainer
 from paper import cells, numbers, published
 from paper.cells import plan
-from paper.studies import FULL, OTHERS, PUBLISHED, SYSTEMS
+from paper.studies import FULL, OTHERS, PUBLISHED, QUICK, SYSTEMS
 
 
 def test_the_plan_has_every_number_of_the_paper(full_plan):
@@ -195,3 +196,20 @@ def test_a_training_of_other_sources_is_thrown_away(full_plan, tmp_path, monkeyp
     (place / "run.json").write_text(json.dumps({**about, "sources": begun}))
     numbers.trained(cell, system, tmp_path)
     assert list(place.parent.iterdir()) == [beside]
+
+
+@pytest.mark.slow
+def test_figures_of_the_cart_pole_get_their_numbers(tmp_path, monkeypatch):
+    """Its trajectory and its study of particles, with a policy that needs no training."""
+    monkeypatch.setattr(numbers, "policy", lambda cell, system, folder: policies.Random(system))
+    scale = dataclasses.replace(QUICK, estimates=2, particles=(16,))
+    record, study = (
+        next(numbers.compute(cell, tmp_path) for cell in plan(("cart_pole",), scale, 1) if cell.kind == kind)
+        for kind in ("trajectory", "particles")
+    )
+    assert np.shape(record["observations"]) == (51, 4)
+    assert np.shape(record["designs"]) == (50, 1)
+    for found in study.values():
+        assert set(found) == {"mean", "sd", "standard_error"}
+        assert np.isfinite([*found.values()]).all()
+    assert study["spce"]["mean"] <= np.log(17) + 1e-9
