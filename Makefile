@@ -37,7 +37,7 @@ bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/start.py
 
 paper: .venv/ready  ## every table and figure of the paper again, 40 minutes; goes on where it stopped
-	$(BIN)/nestbed reproduce all
+	$(BIN)/python -m paper all
 	mkdir -p docs/results
 	cp -r results/reproduction/report.md results/reproduction/*.csv results/reproduction/figures docs/results
 

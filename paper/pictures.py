@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from nestbed.faces.figures import COLOURS, GREY, LINES, legend, plain, save, title, wrapped
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.intervals import quantile
-from nestbed.runs.folder import Log
-from paper.tables import PAPER_SEEDS, Gain, Particles, Row
+from nestbed.runs.run import Log
+from paper.tables import PAPER_SEEDS, Gain, Particles, Row, learning_curve
 
 
 def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, name: str) -> None:
@@ -36,7 +36,7 @@ def policies(rows: Sequence[Row], names: Mapping[str, str], file: Path, name: st
     title(figure, f"{name}: what each policy gains")
     axes.set(xlabel="information gain (nats)", ylim=(len(order) - 0.4, -0.6))
     axes.grid(alpha=0.3)
-    keys = [Line2D([], [], color=colour, marker=marker, label=told) for told, colour, marker, _ in shown.values()]
+    keys = [Line2D([], [], color=colour, marker=marker, label=label) for label, colour, marker, _ in shown.values()]
     keys.append(Line2D([], [], color=GREY, marker="o", mfc="white", label="paper, alike"))
     if any(row.policies > 1 for row in rows):
         keys.append(Line2D([], [], color=COLOURS[0], lw=5, alpha=0.25, label="lowest to highest trained policy"))
@@ -51,11 +51,11 @@ def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, name: str) 
     longest = 1.0
     for i, (method, runs) in enumerate(groups.items()):
         colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
-        theirs = runs[0].published()
+        theirs = learning_curve(runs[0])
         if theirs is not None:
             iteration, mean, sd = theirs.T
-            told = f"paper, {method}, 25 trainings: {mean[-1]:.2f} ± {sd[-1]:.2f}"
-            axes.plot(iteration, mean, color=GREY, linestyle=line, label=told)
+            label = f"paper, {method}, {PAPER_SEEDS} trainings: {mean[-1]:.2f} ± {sd[-1]:.2f}"
+            axes.plot(iteration, mean, color=GREY, linestyle=line, label=label)
             axes.fill_between(iteration, mean - sd, mean + sd, color=GREY, alpha=0.2, linewidth=0)
             longest = max(longest, iteration[-1])
         curves = np.array([[row["eig"] for row in run.metrics] for run in runs])
@@ -74,7 +74,7 @@ def learning_curves(groups: Mapping[str, Sequence[Log]], file: Path, name: str) 
     save(figure, file)
 
 
-def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) -> None:
+def information_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) -> None:
     """Draw the information gained on the linear pendulum, and the paper's points where they were really taken."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -112,10 +112,14 @@ def published_gain(gains: Sequence[Gain], names: Mapping[str, str], file: Path) 
 
 
 def trajectory(
-    system: BaseSystem, states: Sequence[Sequence[float]], designs: Sequence[Sequence[float]], file: Path, name: str
+    system: BaseSystem,
+    observations: Sequence[Sequence[float]],
+    designs: Sequence[Sequence[float]],
+    file: Path,
+    name: str,
 ) -> None:
-    """Draw one record against time: states above, designs below, held between experiments."""
-    x, u = np.array(states), np.array(designs)
+    """Draw one record against time: observations above, designs below, held between experiments."""
+    x, u = np.array(observations), np.array(designs)
     time = system.step * np.arange(len(x))
     figure = Figure(figsize=(7.0, 5.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
@@ -134,14 +138,14 @@ def trajectory(
     save(figure, file)
 
 
-def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
+def particle_study(rows: Sequence[Particles], file: Path) -> None:
     """Draw both estimates against the number of particles."""
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     at = [row.particles for row in rows]
-    for i, (metric, told) in enumerate((("eig", "EIG"), ("spce", "sPCE"))):
+    for i, (metric, name) in enumerate((("eig", "EIG"), ("spce", "sPCE"))):
         own = np.array([getattr(row, metric) for row in rows])
-        axes.errorbar(at, own[:, 0], yerr=own[:, 1], color=COLOURS[i], marker="o", capsize=3, label=told)
+        axes.errorbar(at, own[:, 0], yerr=own[:, 1], color=COLOURS[i], marker="o", capsize=3, label=name)
         theirs = [(r.particles, r.paper[f"{metric}_mean"], r.paper[f"{metric}_sd"]) for r in rows if r.paper]
         if theirs:
             x, mean, sd = np.array(theirs).T
@@ -154,7 +158,7 @@ def particle_sweep(rows: Sequence[Particles], file: Path) -> None:
                 mfc="white",
                 linestyle=LINES[i],
                 capsize=3,
-                label=f"paper, {told}",
+                label=f"paper, {name}",
             )
     axes.plot(
         at, [row.limit for row in rows], color="black", linestyle=":", lw=1, label="log(M + 1), the limit of sPCE"

@@ -1,20 +1,19 @@
-"""One page that needs nothing else, the same as Markdown, CSV files, and the figures."""
+"""The report: what the cells say in words, tables and figures, as a page, as Markdown and as CSV files."""
 
-import base64
 import csv
-import html
 import io
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
 from nestbed import systems
 from nestbed.numerics import interrupts, storage
-from nestbed.runs.folder import Log, load_log
-from paper import pictures, tables
-from paper.cells import PUBLISHED, Scale, methods, training_folder
+from nestbed.runs.folder import load_log
+from nestbed.runs.run import Log
+from paper import page, pictures, tables
+from paper.page import Grid, Section
 from paper.reproduce import Done
+from paper.studies import PUBLISHED, SYSTEMS, Scale
 
 NAMES = {
     "random": "Random",
@@ -30,48 +29,23 @@ NAMES = {
     "greedy": "Greedy",
     "myopic_no_slew": "Myopic without slew penalty",
 }
-TITLES = {
-    "linear_pendulum": "Linear pendulum",
-    "nonlinear_pendulum": "Nonlinear pendulum",
-    "cart_pole": "Cart-pole",
-    "double_link": "Double link",
-}
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of text; a row may be marked as one to look at."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    marked: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, what there is to say, tables and figures (file, caption)."""
-
-    heading: str
-    text: list[str] = field(default_factory=list)
-    grids: list[Grid] = field(default_factory=list)
-    pictures: list[tuple[Path, str]] = field(default_factory=list)
 
 
 def write(done: list[Done], scale: Scale, folder: Path) -> Path:
     """Write the figures, the CSV files and the report; return the page."""
     with storage.saving(folder):
         storage.inside(folder, "figures")
-        rows = tables.scores(done)
+        rows = tables.estimates(done)
         names = dict.fromkeys(each.cell.system for each in done)
         parts = [_system(name, done, rows, scale, folder) for name in names]
         interrupts.check()
         sections = [_summary(done, rows, scale), *parts, _costs(done)]
         _save_csv(folder, done, rows)
         title = "Nesting particle filters for experimental design: reproduction"
-        storage.write(folder / "report.md", _markdown(title, sections, folder).encode())
-        page = folder / "report.html"
-        storage.write(page, _html(title, sections).encode())
-    return page
+        storage.write(folder / "report.md", page.markdown(title, sections, folder).encode())
+        place = folder / "report.html"
+        storage.write(place, page.as_html(title, sections).encode())
+    return place
 
 
 def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
@@ -88,7 +62,7 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
         "to two digits.",
         f"**Random, PRBS and Myopic** involve no training, so the two should agree: of {judged.cells} cells "
         f"{_listed(judged.beyond_two, 'beyond two')}; {_listed(judged.beyond_three, 'beyond three')}.",
-        "**IO-SMC²**: the paper scores one trained policy 25 times. Here the mean is over all trained policies, ± "
+        "**IO-SMC²**: the paper estimates one trained policy 25 times. Here the mean is over all trained policies, ± "
         "their sd, and “range” is from the lowest to the highest; “diff. tr.” is the difference if the sd of the "
         f"paper's 25 trainings is counted as the error of its one policy. {below} "
         "**iDAD** is one policy of a smaller budget than the paper's.",
@@ -102,7 +76,10 @@ def _summary(done: list[Done], rows: list[tables.Row], scale: Scale) -> Section:
 def _listed(rows: list[tables.Row], limit: str) -> str:
     if not rows:
         return f"none is {limit}"
-    named = [f"{TITLES[row.system]} {NAMES[row.policy]} {_METRICS[row.metric]} ({row.difference:+.1f})" for row in rows]
+    named = [
+        f"{SYSTEMS[row.system].title} {NAMES[row.policy]} {_METRICS[row.metric]} ({row.difference:+.1f})"
+        for row in rows
+    ]
     return f"{len(rows)} {'is' if len(rows) == 1 else 'are'} {limit} ({'; '.join(named)})"
 
 
@@ -119,9 +96,10 @@ def _versions(done: list[Done]) -> str:
 def _system(name: str, done: list[Done], rows: list[tables.Row], scale: Scale, folder: Path) -> Section:
     own = [row for row in rows if row.system == name]
     here = [each for each in done if each.cell.system == name]
-    trainings = {method: _logs(folder, name, method, here) for method in methods(name)}
+    study = SYSTEMS[name]
+    trainings = {method: _logs(folder, method, here) for method in study.methods}
     trainings = {method: found for method, found in trainings.items() if found}
-    section = Section(TITLES[name])
+    section = Section(study.title)
     budget = [found[0].config.budget for method, found in trainings.items() if method == "idad"]
     if budget:
         section.text.append(f"iDAD's budget: {budget[0]}.")
@@ -132,44 +110,43 @@ def _system(name: str, done: list[Done], rows: list[tables.Row], scale: Scale, f
         section.text.append("The second table has the policies that the paper does not compare with.")
         section.grids.append(_other_grid(others))
     picture = folder / "figures" / f"{name}_policies.png"
-    pictures.policies(own, NAMES, picture, TITLES[name])
+    pictures.policies(own, NAMES, picture, study.title)
     section.pictures.append(
         (picture, "Every policy: the estimate, the lower bound, and the paper's numbers; bars are 95 % intervals.")
     )
     curves = {NAMES[method]: found for method, found in trainings.items() if method != "idad"}
     if curves:
         picture = folder / "figures" / f"{name}_training.png"
-        pictures.learning_curves(curves, picture, f"{TITLES[name]}: training")
-        told = (
+        pictures.learning_curves(curves, picture, f"{study.title}: training")
+        caption = (
             "Gain of the mean policy while it is trained; grey: the paper's 25 trainings, if the settings are its own."
         )
-        section.pictures.append((picture, told))
+        section.pictures.append((picture, caption))
     _extras(name, here, section, folder)
     return section
 
 
 def _extras(name: str, here: list[Done], section: Section, folder: Path) -> None:
-    """Add what only some systems have: Figure 1, a sample trajectory, the sweep over particles."""
+    """Add what only some systems have: Figure 1, a sample trajectory, the study of particles."""
     gained = tables.gains(here)
     if gained:
         picture = folder / "figures" / f"{name}_information_gain.png"
-        pictures.published_gain(gained, NAMES, picture)
-        told = (
+        pictures.information_gain(gained, NAMES, picture)
+        caption = (
             "Figure 1: information gained in closed form, the paper's points at the experiments they were taken after."
         )
-        section.pictures.append((picture, told))
+        section.pictures.append((picture, caption))
     for each in here:
         if each.cell.kind == "trajectory":
             picture = folder / "figures" / f"{name}_trajectory.png"
-            pictures.trajectory(
-                systems.load(name), each.result["states"], each.result["designs"], picture, TITLES[name]
-            )
-            told = "One deployment of the first trained policy (mean), parameters at the prior's medians."
-            section.pictures.append((picture, told))
-    swept = tables.particle_sweep(here)
+            record = each.result["observations"], each.result["designs"]
+            pictures.trajectory(systems.load(name), *record, picture, SYSTEMS[name].title)
+            caption = "One deployment of the first trained policy (mean), parameters at the prior's medians."
+            section.pictures.append((picture, caption))
+    swept = tables.particle_study(here)
     if swept:
         picture = folder / "figures" / f"{name}_particles.png"
-        pictures.particle_sweep(swept, picture)
+        pictures.particle_study(swept, picture)
         section.pictures.append((picture, "Estimates of the first trained policy against the number of particles."))
         section.grids.append(_particle_grid(swept))
 
@@ -195,9 +172,9 @@ def _notes(own: list[tables.Row], contrastive: int) -> list[str]:
     return notes
 
 
-def _logs(folder: Path, name: str, method: str, here: list[Done]) -> list[Log]:
-    seeds = [each.cell.seed for each in here if (each.cell.kind, each.cell.policy) == ("training", method)]
-    return [load_log(folder / training_folder(name, method, seed)) for seed in seeds if seed is not None]
+def _logs(folder: Path, method: str, here: list[Done]) -> list[Log]:
+    cells = [each.cell for each in here if (each.cell.kind, each.cell.policy) == ("training", method)]
+    return [load_log(folder / cell.training) for cell in cells if cell.training is not None]
 
 
 def _paper_grid(rows: list[tables.Row]) -> Grid:
@@ -284,7 +261,7 @@ def _save_csv(folder: Path, done: list[Done], rows: list[tables.Row]) -> None:
         _csv(folder / "information_gain_linear_pendulum.csv", columns, steps)
     swept = [
         (row.particles, *row.eig, *row.spce, row.limit, row.seconds, *((row.paper or {}).values()))
-        for row in tables.particle_sweep(done)
+        for row in tables.particle_study(done)
     ]
     if swept:
         own = ("particles", "eig_mean", "eig_sd", "spce_mean", "spce_sd", "spce_limit", "seconds")
@@ -306,73 +283,3 @@ def _csv(file: Path, columns: Iterable[str], rows: Iterable[Iterable[object]]) -
     for row in rows:
         writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
     storage.write(file, stream.getvalue().encode())
-
-
-def _markdown(title: str, sections: list[Section], folder: Path) -> str:
-    parts = [f"# {title}"]
-    for section in sections:
-        parts.append(f"## {section.heading}")
-        parts += section.text
-        for grid in section.grids:
-            lines = [grid.columns, ["---"] * len(grid.columns)]
-            lines += [[f"**{c}**" if c and i in grid.marked else c for c in row] for i, row in enumerate(grid.rows)]
-            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-        parts += [f"![{told}]({picture.relative_to(folder)})" for picture, told in section.pictures]
-    return "\n\n".join(parts) + "\n"
-
-
-def _html(title: str, sections: list[Section]) -> str:
-    links = " · ".join(f'<a href="#{_anchor(s.heading)}">{html.escape(s.heading)}</a>' for s in sections)
-    body = [f"<h1>{html.escape(title)}</h1>", f"<nav>{links}</nav>"]
-    for section in sections:
-        body.append(f'<h2 id="{_anchor(section.heading)}">{html.escape(section.heading)}</h2>')
-        body += [f"<p>{_bold(html.escape(text))}</p>" for text in section.text]
-        body += [_grid(grid) for grid in section.grids]
-        for picture, told in section.pictures:
-            data = base64.b64encode(picture.read_bytes()).decode()
-            caption = html.escape(told)
-            body.append(
-                f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
-                f"<figcaption>{caption}</figcaption></figure>"
-            )
-    return _PAGE.format(title=html.escape(title), style=_STYLE, body="\n".join(body))
-
-
-def _grid(grid: Grid) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in grid.columns)
-    rows = "".join(
-        f"<tr{' class=marked' if i in grid.marked else ''}>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-        + "</tr>"
-        for i, row in enumerate(grid.rows)
-    )
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-
-
-def _bold(text: str) -> str:
-    parts = text.split("**")
-    return "".join(f"<b>{part}</b>" if i % 2 else part for i, part in enumerate(parts))
-
-
-def _anchor(heading: str) -> str:
-    return heading.lower().replace(" ", "-")
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{style}</style></head>
-<body>
-{body}
-</body></html>
-"""
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.6rem; line-height: 1.25; } h2 { margin-top: 3rem; border-bottom: 1px solid #ccc; }
-nav { margin: 1rem 0; } a { color: #0072B2; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.88rem; }
-th, td { padding: 0.25rem 0.55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { text-align: right; border-bottom: 2px solid #888; } th:first-child, td:first-child { text-align: left; }
-tr.marked td { background: #fdf0e0; font-weight: 600; }
-figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption { color: #555; font-size: 0.92rem; }
-"""

@@ -10,8 +10,11 @@ import jax
 
 from nestbed.numerics import interrupts, storage
 from nestbed.numerics.errors import NestbedError
-from nestbed.runs import folder as runs
-from paper.cells import Cell, Scale
+from nestbed.runs.folder import holds_run
+from nestbed.runs.run import versions
+from paper import numbers
+from paper.cells import Cell
+from paper.studies import Scale
 
 PLAN = "plan.json"
 MOST = 2**24
@@ -30,9 +33,16 @@ class Done(NamedTuple):
 
 Progress = Callable[[Cell, Done | None], None]
 """Called with a cell before it is computed, and with what came of it."""
+Compute = Callable[[Cell, Path], dict[str, Any]]
 
 
-def reproduce(cells: Sequence[Cell], folder: Path, scale: Scale, progress: Progress | None = None) -> list[Done]:
+def reproduce(
+    cells: Sequence[Cell],
+    folder: Path,
+    scale: Scale,
+    progress: Progress | None = None,
+    compute: Compute = numbers.compute,
+) -> list[Done]:
     """Compute the cells that are missing, in a folder that can be gone on with at any time."""
     storage.writable(folder)
     with storage.locked(folder):
@@ -46,23 +56,23 @@ def reproduce(cells: Sequence[Cell], folder: Path, scale: Scale, progress: Progr
                     jax.clear_caches()  # every kernel is mapped into memory, and a process may map only so many
                 if progress is not None:
                     progress(cell, None)
-                found = _computed(folder, cell)
+                found = _computed(folder, cell, compute)
             if progress is not None:
                 progress(cell, found)
             done.append(found)
     return done
 
 
-def _computed(folder: Path, cell: Cell) -> Done:
+def _computed(folder: Path, cell: Cell, compute: Compute) -> Done:
     start = time.perf_counter()
-    result = cell.compute(folder)
+    result = compute(cell, folder)
     seconds = max(time.perf_counter() - start, result.pop("training_seconds", 0.0))  # all of a resumed training
-    done = Done(cell, result, seconds, fresh=True, versions=runs.versions())
-    told = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result}
+    done = Done(cell, result, seconds, fresh=True, versions=versions())
+    kept = {"cell": cell.name, "settings": cell.settings, "seconds": seconds, "result": result}
     with storage.saving(folder):
         file = _file(folder, cell)
         storage.inside(folder, file.parent.relative_to(folder))
-        stored = json.dumps({**told, "versions": done.versions}, indent=1, ensure_ascii=False)
+        stored = json.dumps({**kept, "versions": done.versions}, indent=1, ensure_ascii=False)
         storage.write(file, f"{stored}\n".encode())
     return done
 
@@ -70,14 +80,14 @@ def _computed(folder: Path, cell: Cell) -> Done:
 def _stored(folder: Path, cell: Cell) -> Done | None:
     """Return a cell computed before with these very settings, if there is one."""
     file = _file(folder, cell)
-    for place in (file.parent.relative_to(folder), cell.keeps or Path()):
+    for place in (file.parent.relative_to(folder), cell.training or Path()):
         storage.unlinked(folder, place)
     storage.plain(file)
     try:
         found = storage.read_json(file, MOST)
         if found["settings"] != json.loads(json.dumps(cell.settings)) or not found["result"]:
             return None
-        if cell.keeps is not None and not runs.holds_run(folder / cell.keeps):
+        if cell.training is not None and cell.kind == "training" and not holds_run(folder / cell.training):
             return None
         return Done(cell, dict(found["result"]), float(found["seconds"]), False, dict(found["versions"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):

@@ -1,34 +1,35 @@
 """What the cells say, beside the published numbers: rows of numbers, before anything is drawn or written."""
 
-import json
 import math
 from statistics import mean, stdev
 from typing import NamedTuple
 
 import numpy as np
 
+from nestbed import systems
+from nestbed.runs.fingerprint import same
+from nestbed.runs.run import Log
+from nestbed.training.score_climbing import ScoreClimbingConfig
 from paper import published
-from paper.cells import FULL, OTHERS, PUBLISHED, config
 from paper.reproduce import Done
+from paper.studies import BASELINES, FULL, OTHERS, PUBLISHED, SYSTEMS
 
 PAPER_SEEDS = 25
 ROUNDING = 0.01 / math.sqrt(12.0)
 """Standard error of a published number that was rounded to two digits."""
-BASELINES = ("random", "prbs", "myopic")
-"""Policies of the paper that involve no training: here the two should agree."""
 STANDS_FOR = {"myopic_no_slew": "myopic"}
 """Policies that are compared with a number of the paper under another name."""
 
 
 class Row(NamedTuple):
-    """One policy's score in one metric, in nats, beside the paper's."""
+    """One policy's estimate in one metric, in nats, beside the paper's."""
 
     system: str
     policy: str
     metric: str
     policies: int  # trained policies that the mean is over; 0: nothing was trained
     mean: float
-    sd: float  # over seeds of a score, or over trained policies
+    sd: float  # over seeds of an estimate, or over trained policies
     standard_error: float
     values: int  # that the standard error is over: records, or trained policies
     lowest: float  # of the trained policies
@@ -40,12 +41,12 @@ class Row(NamedTuple):
     seconds: float
 
 
-def scores(done: list[Done]) -> list[Row]:
+def estimates(done: list[Done]) -> list[Row]:
     """Return a row for every policy and metric, in the order of the paper's tables."""
     rows = []
     for system in dict.fromkeys(each.cell.system for each in done):
         for policy in PUBLISHED + OTHERS:
-            found = [d for d in done if (d.cell.kind, d.cell.system, d.cell.policy) == ("score", system, policy)]
+            found = [d for d in done if (d.cell.kind, d.cell.system, d.cell.policy) == ("estimate", system, policy)]
             rows += [_row(system, policy, metric, found) for metric in ("eig", "spce", "snmc") if found]
     return rows
 
@@ -84,17 +85,16 @@ def _row(system: str, policy: str, metric: str, found: list[Done]) -> Row:
     )
 
 
-def _records(score: Done) -> int:
-    return int(score.cell.settings["seeds"] * score.cell.settings["trajectories"])
+def _records(estimate: Done) -> int:
+    given = estimate.cell.settings["given"]
+    return int(given["seeds"] * given["trajectories"])
 
 
-def _comparable(score: Done, metric: str) -> bool:
-    """Return whether a score was made with the paper's settings: a quick one is not compared."""
-    given, cell = score.cell.settings, score.cell
-    as_many = metric == "eig" or given["contrastive"] == FULL.contrastive
-    full = cell.seed is None or given["trained"] == json.loads(
-        json.dumps(config(cell.system, cell.policy, FULL).plain())
-    )
+def _comparable(estimate: Done, metric: str) -> bool:
+    """Return whether an estimate was made with the paper's settings: a quick one is not compared."""
+    cell = estimate.cell
+    as_many = metric == "eig" or cell.settings["given"]["contrastive"] == FULL.contrastive
+    full = cell.seed is None or cell.settings["config"] == FULL.config(cell.system, cell.policy).plain()
     return as_many and full
 
 
@@ -103,6 +103,15 @@ def training_spread(system: str, policy: str) -> float | None:
     beliefs = {"io_smc2": "ibis", "io_smc2_exact": "exact"}
     curve = published.training_curve(system, beliefs[policy]) if policy in beliefs else None
     return None if curve is None else float(curve[-1, 2])
+
+
+def learning_curve(run: Log) -> np.ndarray | None:
+    """Return the paper's learning curve, if it was made with this run's system and settings."""
+    name, belief = run.about["system"]["name"], run.config.belief
+    if name not in SYSTEMS or not same(run.about["system"], systems.load(name)):
+        return None
+    theirs = ScoreClimbingConfig(belief=belief, iterations=run.config.iterations).resolve(systems.load(name))
+    return published.training_curve(name, belief) if theirs == run.config else None
 
 
 class Verdict(NamedTuple):
@@ -116,7 +125,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(rows: list[Row]) -> Verdict:
-    """Judge the policies that involve no training, and IO-SMC², in both published metrics."""
+    """Judge the policies that involve no training, which should agree, and IO-SMC², in both published metrics."""
     judged = [row for row in rows if row.policy in BASELINES and row.difference is not None]
     off = {limit: [row for row in judged if abs(row.difference or 0.0) > limit] for limit in (2, 3)}
     trained = [row for row in rows if row.policy.startswith("io_smc2") and row.difference is not None]
@@ -157,12 +166,12 @@ class Particles(NamedTuple):
     seconds: float
 
 
-def particle_sweep(done: list[Done]) -> list[Particles]:
-    """Return the sweep over the number of particles."""
+def particle_study(done: list[Done]) -> list[Particles]:
+    """Return the estimates against the number of particles."""
     theirs = published.particle_sweep()
     rows = []
     for each in (d for d in done if d.cell.kind == "particles"):
-        count = each.cell.settings["particles"]
+        count = each.cell.settings["given"]["particles"]
         eig, spce = ((each.result[metric]["mean"], each.result[metric]["sd"]) for metric in ("eig", "spce"))
         rows.append(Particles(count, eig, spce, math.log1p(count), theirs.get(count), each.seconds))
     return rows

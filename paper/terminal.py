@@ -27,10 +27,10 @@ class Reproducing:
             TaskProgressColumn(),
             TimeElapsedColumn(),
             Words("{task.fields[left]}"),
-            Words("{task.fields[told]}", style="dim", table_column=Column(no_wrap=True, overflow="ellipsis")),
+            Words("{task.fields[cell]}", style="dim", table_column=Column(no_wrap=True, overflow="ellipsis")),
         )
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.task = self.bar.add_task("", total=self.total, cells=f"0/{self.count}", left="", told="")
+        self.task = self.bar.add_task("", total=self.total, cells=f"0/{self.count}", left="", cell="")
         self.spent = self.expected = self.passed = 0.0
 
     def __enter__(self) -> "Reproducing":
@@ -40,7 +40,7 @@ class Reproducing:
     def __call__(self, cell: Cell, done: Done | None) -> None:
         """Show which cell is being computed, or count one that is done."""
         if done is None:
-            self.bar.update(self.task, told=f"{cell.name} …")
+            self.bar.update(self.task, cell=f"{cell.name} …")
             if not self.console.is_terminal:
                 print(f"cell {self.done + 1}/{self.count}  {cell.name} …", file=sys.stderr, flush=True)
             return
@@ -51,10 +51,10 @@ class Reproducing:
         pace = self.spent / self.expected if self.expected else 1.0
         left = _clock(pace * (self.total - self.passed))
         cells = f"{self.done}/{self.count}"
-        self.bar.update(self.task, completed=self.passed, cells=cells, left=f"{left} left", told=cell.name)
+        self.bar.update(self.task, completed=self.passed, cells=cells, left=f"{left} left", cell=cell.name)
         if not self.console.is_terminal:
-            told = f"{done.seconds:.1f} s" if done.fresh else "kept from before"
-            print(f"cell {cells}  {cell.name}  {told}  {left} left", file=sys.stderr, flush=True)
+            spent = f"{done.seconds:.1f} s" if done.fresh else "kept from before"
+            print(f"cell {cells}  {cell.name}  {spent}  {left} left", file=sys.stderr, flush=True)
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()

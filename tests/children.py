@@ -13,6 +13,7 @@ _LAUNCH = (
     "import os, signal, sys; signal.signal(signal.SIGINT, {}); os.execv(sys.argv[1], sys.argv[1:])"  # survives exec
 )
 NESTBED = (sys.executable, "-m", "nestbed")
+PAPER = (sys.executable, "-m", "paper")
 
 
 @contextlib.contextmanager

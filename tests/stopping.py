@@ -1,4 +1,4 @@
-"""Stop `nestbed train` and `nestbed reproduce` at random moments, go on each time, and compare with never stopping.
+"""Stop `nestbed train` and `python -m paper` at random moments, go on each time, and compare with never stopping.
 
     python tests/stopping.py FOLDER --interrupts 60 --kills 40
 
@@ -17,8 +17,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from children import NESTBED, PATIENCE, running
+from children import NESTBED, PAPER, PATIENCE, running
 
+ROOT = Path(__file__).parents[1]
 TANK = f"{Path(__file__).parent / 'tank.py'}:Tank"
 BOUND = 60
 """Seconds within which Ctrl-C must be obeyed."""
@@ -32,9 +33,6 @@ class Work:
 
     command: tuple[str, ...]
     longest: float  # seconds after which a signal is sent at the latest
-
-    def start(self, folder):
-        return running(*NESTBED, *self.command, "--out", folder, stdout=subprocess.DEVNULL)
 
 
 class Training(Work):
@@ -52,6 +50,9 @@ class Training(Work):
 
 
 class Reproduction(Work):
+    def start(self, folder):
+        return running(*PAPER, *self.command, "--out", folder.resolve(), stdout=subprocess.DEVNULL, cwd=ROOT)
+
     def done(self, folder):
         return sum(_lines(file.parent) for file in folder.rglob("metrics.jsonl")) + len(
             list(folder.rglob("cells/**/*.json"))
@@ -69,7 +70,7 @@ class Reproduction(Work):
 FLAGS = ("belief=exact", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]", "iterations=300")
 WORKS = {
     "train": Training(("train", TANK, "--quiet", "--set", *FLAGS), 6.0),
-    "reproduce": Reproduction(("reproduce", "linear_pendulum", "--quick"), 15.0),
+    "paper": Reproduction(("linear_pendulum", "--quick"), 15.0),
 }
 BAD = ("SIGINT swallowed", "SIGINT lost work", "SIGKILL lost work", "ends that differ", "files left over")
 """What must not be."""

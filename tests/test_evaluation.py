@@ -245,20 +245,6 @@ def test_closed_forms_need_an_exact_belief():
         nb.eig(KEY, LINEAR, nb.policies.PRBS(LINEAR), gain="closed_form")
 
 
-@pytest.mark.slow
-def test_published_tables(tmp_path):
-    """Random and PRBS on all four systems, EIG and sPCE: none beyond three combined errors, at most one beyond two."""
-    from paper import cells, tables
-    from paper.reproduce import reproduce
-
-    plan = cells.plan(tuple(nb.systems.SYSTEMS), cells.FULL, 1)
-    plan = [cell for cell in plan if cell.kind == "score" and cell.policy in ("random", "prbs")]
-    judged = tables.verdict(tables.scores(reproduce(plan, tmp_path, cells.FULL)))
-    assert judged.cells == 16
-    assert not judged.beyond_three
-    assert len(judged.beyond_two) <= 1
-
-
 def test_intervals_undo_halls_transformation():
     """The ends are where the skewness-corrected t statistic is ± its quantile: exact, whatever the values."""
     values = np.random.default_rng(0).gamma(3.0, 1.0, 20)

@@ -20,8 +20,6 @@ import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from paper import cells, report
-from paper.reproduce import reproduce
 
 import mutations
 import nestbed as nb
@@ -153,29 +151,11 @@ def test_folders_within_a_run_may_not_be_links(folder, outside):
             read(several)
 
 
-def cell(name, keeps=None):
-    return cells.Cell(name, "score", "cart_pole", "random", 1.0, {}, lambda folder: {"value": 1}, keeps=keeps)
-
-
-@pytest.mark.parametrize("name", ["cells", "trainings", "cells/a.json", "plan.json", ".lock"])
-def test_a_reproduction_does_not_reach_out_of_its_folder(tmp_path, outside, name):
-    place = tmp_path / "reproduction"
-    (place / name).parent.mkdir(parents=True)
-    (place / name).symlink_to(outside / "file" if "." in name else outside)
-    before = seen(outside)
-    with pytest.raises(nb.NestbedError, match=f"{name} is a link"):
-        reproduce([cell("a", Path("trainings/a"))], place, cells.QUICK)
-    assert seen(outside) == before
-
-
-def test_reports_tables_and_figures_do_not_write_through_links(tmp_path, outside):
+def test_tables_do_not_write_through_links(tmp_path, outside):
     place = tmp_path / "results"
     place.mkdir()
-    for name in ("figures", "comparison.csv"):
-        (place / name).symlink_to(outside / "file" if "." in name else outside)
+    (place / "comparison.csv").symlink_to(outside / "file")
     before = seen(outside)
-    with pytest.raises(nb.NestbedError, match="figures is a link"):
-        report.write([], cells.QUICK, place)
     with pytest.raises(nb.NestbedError, match=r"comparison.csv is a link"):
         cli.compare(LEAK, baselines=["random"], out=place)
     scores = comparison.Comparison([comparison.Score("a", 1.0, 0.1, 0.1, np.zeros((2, 2)))])

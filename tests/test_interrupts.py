@@ -9,8 +9,6 @@ import weakref
 
 import jax
 import pytest
-from paper import cells
-from paper.reproduce import reproduce
 
 import nestbed as nb
 import stopping
@@ -90,10 +88,6 @@ def test_elsewhere_it_is_obeyed_at_once(installed):
         press()
 
 
-def cell():
-    return cells.Cell("a", "score", "cart_pole", "random", 1.0, {}, lambda folder: pytest.fail("computed"))
-
-
 @pytest.mark.parametrize(
     "work",
     [
@@ -101,7 +95,6 @@ def cell():
         lambda place: nb.train(jax.random.key(0), LEAK, TRAINING, out=place, resume=True),
         lambda place: nb.eig(jax.random.key(0), LEAK, RANDOM, belief="exact"),
         lambda place: nb.spce(jax.random.key(0), LEAK, RANDOM, contrastive=10),
-        lambda place: reproduce([cell()], place, cells.QUICK),
     ],
 )
 def test_every_loop_asks_at_each_turn(installed, monkeypatch, tmp_path, work):

@@ -1,7 +1,5 @@
 """Digests of sources: what they are of, and what changes them."""
 
-from pathlib import Path
-
 import pytest
 
 from nestbed.runs import sources
@@ -69,19 +67,36 @@ def test_a_body_of_text_alone_still_has_a_digest(made):
     assert told.split() == ["class", "A:", "pass", "def", "f():", "pass"]
 
 
-def test_faces_and_strangers_are_not_in_the_digest_of_a_score():
-    found = sources.modules("nestbed.evaluation.comparison", "nestbed.policies", "__main__", "numpy")
-    assert not set(found) & sources.NUMBERLESS
-    assert {"nestbed.belief.ibis", "nestbed.smc.sweep", "nestbed.policies.prbs", "nestbed.numerics.noise"} <= set(found)
+def test_faces_and_strangers_are_not_in_the_digest_of_an_estimate():
+    found = set(sources.modules("nestbed.evaluation.comparison", "nestbed.policies", "__main__", "numpy"))
+    assert not found & sources.NUMBERLESS
+    assert not any(name.startswith(("nestbed.faces", "nestbed.runs")) for name in found)
+    assert {"nestbed.belief.ibis", "nestbed.likelihood.history", "nestbed.likelihood.observed"} <= found
+    assert {"nestbed.smc.sweep", "nestbed.policies.prbs", "nestbed.numerics.noise"} <= found
+
+
+def test_a_training_hangs_on_what_is_named_lazily():
+    found = set(sources.modules("nestbed.runs.train"))
+    assert {"nestbed.training.score_climbing", "nestbed.training.idad", "nestbed.training.gradient"} <= found
+    assert {"nestbed.belief.exact", "nestbed.belief.ibis", "nestbed.smc.sweep", "nestbed.policies.recurrent"} <= found
+
+
+def test_names_of_modules_in_strings_are_followed(made):
+    lazy = made({"root.py": 'HOME = "nestbed.late:x"\n', "inner/__init__.py": FILES["__init__.py"]})
+    assert set(sources.modules("nestbed.root", home=lazy)) == {"nestbed", "nestbed.root", "nestbed.late"}
+    assert "nestbed.far" in sources.modules("nestbed.inner", home=lazy)
+
+
+def test_a_file_alone_counts_without_what_it_imports(made, tmp_path):
+    home, file = made(), tmp_path / "mine.py"
+    plain = sources.digest("nestbed.deep", home=home)
+    file.write_text("from nestbed.root import g\n")
+    with_file = sources.digest("nestbed.deep", alone=file, home=home)
+    assert with_file != plain
+    assert with_file == sources.digest("nestbed.deep", alone=file, home=made({"root.py": "g = 2\n"}))
 
 
 def test_what_is_called_numberless_is_there():
-    """A module that was renamed must not slip into the digests, or a new one out of them."""
+    """A module that was renamed must not slip into the digests."""
     for name in sources.NUMBERLESS:
         assert sources._file(name, sources.HOME) is not None, name
-    every = {
-        ".".join(("nestbed", *file.relative_to(sources.HOME).with_suffix("").parts)).removesuffix(".__init__")
-        for file in Path(sources.HOME).rglob("*.py")
-    }
-    counted = set(sources.modules("paper.cells", "nestbed.systems"))
-    assert every - counted - sources.NUMBERLESS == {"nestbed.evaluation.posterior", "nestbed.faces.reading"}
