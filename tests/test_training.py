@@ -11,7 +11,7 @@ import pytest
 import nestbed as nb
 from nestbed.numerics import programs
 from nestbed.policies.recurrent import Recurrent
-from nestbed.smc.sweep import Diagnostics, Sweep
+from nestbed.smc.sweep import SweepInfo
 from nestbed.training import score_climbing
 from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
 from toys import TRAINING, Drive, Leak, LinearLeak
@@ -246,10 +246,10 @@ def test_conditional_sweeps_keep_the_reference(monkeypatch):
     given, drawn = [], []
     original = score_climbing.compiled_sweep
 
-    def spy(*arguments):
-        result = original(*arguments)
-        if arguments[-1]:  # keeps beliefs, so no evaluation
-            given.append(arguments[-2])
+    def spy(*arguments, reference, **settings):
+        result = original(*arguments, reference=reference, **settings)
+        if settings["keep"]:  # the beliefs, so no evaluation
+            given.append(reference)
             drawn.append(result[0].reference)
         return result
 
@@ -374,9 +374,8 @@ def test_two_iterations_by_hand():
 
 
 def test_acceptance_is_that_of_the_trajectories_that_moved():
-    told = Diagnostics(jnp.ones(3), jnp.zeros(3, bool), jnp.array([0, 4, 2]), jnp.array([0.0, 2.0, 0.5]), None)
-    sweep = Sweep(*[None] * 4, log_evidence=0.0, reference=None, belief=None, info=told)
-    assert score_climbing._fared(sweep)["acceptance"] == pytest.approx(2.5 / 6)
+    info = SweepInfo(jnp.ones(3), jnp.zeros(3, bool), jnp.array([0, 4, 2]), jnp.array([0.0, 2.0, 0.5]), None)
+    assert score_climbing._metrics(info)["acceptance"] == pytest.approx(2.5 / 6)
 
 
 def test_best_is_kept_when_the_score_falls(monkeypatch):

@@ -6,12 +6,9 @@ next start.
 """
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from nestbed.numerics import jax_settings
-
-__version__ = importlib.metadata.version("nestbed")
 
 _HOMES = {
     "Box": "nestbed.model.box",
@@ -50,6 +47,7 @@ _ROOMS = {"belief", "policies", "systems"}
 __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
+    __version__: str
     from nestbed import belief, policies, systems
     from nestbed.evaluation.comparison import Comparison, PolicyEstimate, compare
     from nestbed.evaluation.contrastive_bounds import snmc, spce
@@ -76,6 +74,8 @@ jax_settings.install()
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home when it is first asked for."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("nestbed")
     if name not in _HOMES:
         raise AttributeError(f"module 'nestbed' has no attribute {name!r}; it has {', '.join(__all__)}")
     module = importlib.import_module(_HOMES[name])
