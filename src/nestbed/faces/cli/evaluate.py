@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from nestbed.faces.cli import evaluation, listing
@@ -15,14 +14,7 @@ if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options(evaluation.Options):
-    """The same, with bounds."""
-
-    contrastive: int = 1_000_000
-
-
-DEFAULTS = Options()
+DEFAULTS = evaluation.Bounded()
 
 
 def evaluate(
@@ -37,7 +29,7 @@ def evaluate(
     system: Annotated[
         str | None, listing.system("; needed for baselines and for what was trained on a system of your own")
     ] = None,
-    options: Options = DEFAULTS,
+    options: evaluation.Bounded = DEFAULTS,
 ) -> None:
     """Say how good one policy is: its expected information gain, with a bound from below and one from above.
 

@@ -76,6 +76,13 @@ class Options:
         return f"T = {self.horizon}, N = {self.trajectories}, {size}{draws}, {self.seeds} seed{'s' * (self.seeds > 1)}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounded(Options):  # in this file, where its annotations are evaluated
+    """The same, with bounds unless they are left out."""
+
+    contrastive: int = 1_000_000
+
+
 SIZES = ("horizon", "trajectories", "particles", "moves")
 
 
