@@ -9,10 +9,10 @@ from paper import pictures, published, report
 from paper.tables import Gain, Particles, Row
 
 import nestbed as nb
-from nestbed.evaluation.comparison import Comparison, Score
+from nestbed.evaluation.comparison import Comparison, PolicyEstimate
 from nestbed.faces import figures
 from nestbed.runs import fingerprint
-from nestbed.runs.folder import Log
+from nestbed.runs.run import Log
 
 LONG = "runs/a_rather_long_folder_name_of_a_training_with_learning_rate_0.001_and_eta_0.5/seed_3/policy_best.npz"
 PENDULUM = nb.systems.load("linear_pendulum")
@@ -42,12 +42,12 @@ class Reactor(nb.System):
 def compared(*names):
     draw = np.random.default_rng(0)
     steps = [draw.exponential(0.1 * (1 + i), (8, 20)) for i in range(len(names))]
-    return Comparison([Score(n, s.sum(1).mean(), 0.1, 0.05, s) for n, s in zip(names, steps, strict=True)])
+    return Comparison([PolicyEstimate(s.sum(1), steps=s, policy=n) for n, s in zip(names, steps, strict=True)])
 
 
 def log(config=None, system=PENDULUM):
     rows = [{"iteration": i, "eig": 3.0 - 3.0 / (1 + i), "eig_error": 0.1} for i in range(25)]
-    full = (config or nb.TrainConfig(belief="exact")).resolve(system)
+    full = (config or nb.ScoreClimbingConfig(belief="exact")).resolve(system)
     return Log(full, rows, {"system": fingerprint.describe(system), "key": [0, 0]})
 
 

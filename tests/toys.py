@@ -72,7 +72,7 @@ class Counter(eqx.Module):
         return carry, jnp.tanh(carry)[None]
 
 
-TRAINING = nb.TrainConfig(
+TRAINING = nb.ScoreClimbingConfig(
     iterations=5,
     horizon=3,
     trajectories=12,
