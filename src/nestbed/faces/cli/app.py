@@ -41,9 +41,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without η still shows the rest
     warnings.showwarning = _warn
     interrupts.install()
-    command = next((word for word in sys.argv[1:] if word in COMMANDS), None)
+    words = sys.argv[1:]
+    command = next((word for word in words if word in COMMANDS), None)
     try:
-        build(command)(print_error=False, exit_on_error=False)
+        build(command)(words, print_error=False, exit_on_error=False)
     except cyclopts.CycloptsError as error:
         from rich.console import Console
 

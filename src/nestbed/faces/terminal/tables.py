@@ -21,17 +21,20 @@ def systems(loaded: "dict[str, BaseSystem]") -> None:
     for heading in ("state", "designs", "unknown parameters"):
         table.add_column(heading)
     for name, system in loaded.items():
-        unit = system.units
         limits = zip(system.design_names, system.designs.low, system.designs.high, strict=True)
         d = system.defaults
         settings = f"T = {d.horizon}, N = {d.trajectories}\nM = {d.particles}, η = {d.eta:g}\nslew {d.slew_penalty:g}"
         table.add_row(
             Text.assemble((name, "bold"), "\n", (settings, "dim")),
-            "\n".join(f"{n} ({unit[n]})" for n in system.state_names),
-            "\n".join(f"{n} in [{low:g}, {high:g}] {unit[n]}" for n, low, high in limits),
-            "\n".join(f"{n} ({unit[n]})" for n in system.parameter_names),
+            "\n".join(_with_unit(n, system) for n in system.state_names),
+            "\n".join(f"{n} in [{low:g}, {high:g}] {system.units.get(n, '')}" for n, low, high in limits),
+            "\n".join(_with_unit(n, system) for n in system.parameter_names),
         )
     SafeConsole().print(table)
+
+
+def _with_unit(name: str, system: "BaseSystem") -> str:
+    return f"{name} ({system.units[name]})" if name in system.units else name
 
 
 def comparison(estimates: "Comparison", title: str, caption: str) -> None:
