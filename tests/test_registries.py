@@ -1,6 +1,7 @@
 """What a stranger adds: a file's worth of code and one entry, and everything follows that lists, makes or resumes."""
 
 import dataclasses
+import signal
 import sys
 from contextlib import ExitStack
 from typing import ClassVar
@@ -119,6 +120,7 @@ def added():
 @pytest.fixture
 def nestbed(monkeypatch, capsys):
     """Return how to run the command line in this process, and get what it printed on one line."""
+    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
     def run(*arguments, status=0):
         monkeypatch.setattr(sys, "argv", ["nestbed", *map(str, arguments)])
@@ -129,7 +131,9 @@ def nestbed(monkeypatch, capsys):
         out = capsys.readouterr()
         return " ".join((out.err if status else out.out).replace("│", " ").split())
 
-    return run
+    yield run
+    signal.signal(signal.SIGINT, handler)
+    sys.unraisablehook = hook
 
 
 def test_help_lists_what_was_added(added, nestbed):

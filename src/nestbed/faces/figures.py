@@ -16,6 +16,7 @@ from matplotlib.textpath import text_to_path
 from nestbed.numerics import storage
 from nestbed.numerics.intervals import of_means, quantile
 from nestbed.numerics.text import visible
+from nestbed.runs.folder import CURVE
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES = ("-", "--", ":")
 GREY = "#666666"
-CURVE = "curve.png"
 HANDLE = 0.65
 """Inches that a legend needs beside the words of an entry."""
 

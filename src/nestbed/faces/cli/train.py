@@ -148,10 +148,11 @@ def _report(trained: list[Run], system: str, folder: Path, quiet: bool) -> None:
     """Show what was learned and say what to do next."""
     from nestbed.faces import figures
     from nestbed.faces.terminal import say, training
+    from nestbed.runs.folder import CURVE
 
     if not quiet:
         training.runs(trained)
-    curve = figures.save_curve(trained, folder) if len(trained) > 1 else folder / figures.CURVE
+    curve = figures.save_curve(trained, folder) if len(trained) > 1 else folder / CURVE
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in trained)
     say(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {curve}")
     if trained[0].config.budget:
