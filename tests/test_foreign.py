@@ -29,7 +29,6 @@ from nestbed.evaluation import comparison
 from nestbed.faces import figures
 from nestbed.faces.cli import settings, sources
 from nestbed.faces.cli import train as training
-from nestbed.faces.cli.app import main
 from nestbed.faces.cli.compare import compare
 from nestbed.faces.cli.evaluation import Options
 from nestbed.faces.cli.show import show
@@ -347,29 +346,22 @@ def test_tables_and_bars_show_names_as_they_are(trained, capsys, monkeypatch):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Return what runs a command of the command line here, and what it says."""
-    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+def words(command):
+    """Return all that a command says."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nestbed", *map(str, arguments)])
-        with warnings.catch_warnings(), contextlib.suppress(SystemExit):
-            warnings.simplefilter("default")
-            main()
-        return "".join(capsys.readouterr())
+        result = command(*arguments)
+        return result.stdout + result.stderr
 
-    yield call
-    signal.signal(signal.SIGINT, handler)
-    sys.unraisablehook = hook
+    return call
 
 
-def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, command, monkeypatch):
+def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, words, monkeypatch):
     name = EVIL.replace("/", "")
-    harmless(command("show", tmp_path / name))
-    harmless(command("show", f"--{EVIL}"))
+    harmless(words("show", tmp_path / name))
+    harmless(words("show", f"--{EVIL}"))
     place = folder.rename(tmp_path / name)
-    told = command("show", place)
+    told = words("show", place)
     harmless(told)
     assert "Drawn in" in told
     (place / "checkpoint.npz").write_bytes(b"")
@@ -378,13 +370,13 @@ def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, comm
         raise nb.NestbedError("this is far enough.")
 
     monkeypatch.setattr(runs_train, "_climb", enough)
-    told = command("train", LEAK, "--out", place, "--resume", "--quiet")
+    told = words("train", LEAK, "--out", place, "--resume", "--quiet")
     harmless(told)
     assert "is damaged, so the checkpoint before it is used" in told
     about = json.loads((place / "run.json").read_text())
     about["system"]["settings"][EVIL] = EVIL
     (place / "run.json").write_text(json.dumps(about))
-    told = command("train", LEAK, "--out", place, "--resume", "--quiet")
+    told = words("train", LEAK, "--out", place, "--resume", "--quiet")
     harmless(told)
     assert f"with {SHOWN} = {SHOWN}, but the system has None" in told
 

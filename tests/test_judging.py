@@ -112,6 +112,17 @@ def test_mistakes_get_a_sentence(run, make, told):
         make(run)
 
 
+def test_advice_is_given_where_the_command_has_the_flag(run, tmp_path, command):
+    asked = command("evaluate", run)
+    assert asked.returncode == 2
+    assert "give the system too (--system path/to/file.py:ClassName for one of your own)." in asked.stderr
+    shutil.copytree(run, tmp_path / "begun")
+    (tmp_path / "begun" / "metrics.jsonl").write_text("")
+    shown = command("show", tmp_path / "begun").stderr
+    assert "stopped before its first iteration; resume it." in shown
+    assert "--resume" not in shown
+
+
 def test_a_run_named_like_a_baseline_is_not_mistaken_for_it(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "random")
     system = nb.systems.load(LEAK)

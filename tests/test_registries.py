@@ -1,8 +1,6 @@
 """What a stranger adds: a file's worth of code and one entry, and everything follows that lists, makes or resumes."""
 
 import dataclasses
-import signal
-import sys
 from contextlib import ExitStack
 from typing import ClassVar
 
@@ -12,7 +10,6 @@ import pytest
 import nestbed as nb
 from nestbed.belief.exact import Exact
 from nestbed.belief.registry import BELIEFS, BeliefEntry
-from nestbed.faces.cli.app import main
 from nestbed.faces.cli.registry import COMMANDS
 from nestbed.numerics.registry import Entry
 from nestbed.policies.registry import BASELINES, Baseline
@@ -118,22 +115,15 @@ def added():
 
 
 @pytest.fixture
-def nestbed(monkeypatch, capsys):
-    """Return how to run the command line in this process, and get what it printed on one line."""
-    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+def nestbed(command):
+    """Return how to run the command line, and get what it printed without frames, on one line."""
 
     def run(*arguments, status=0):
-        monkeypatch.setattr(sys, "argv", ["nestbed", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as error:
-            assert (error.code or 0) == status  # noqa: PT017
-        out = capsys.readouterr()
-        return " ".join((out.err if status else out.out).replace("│", " ").split())
+        result = command(*arguments)
+        assert result.returncode == status, result.stderr
+        return " ".join((result.stderr if status else result.stdout).replace("│", " ").split())
 
-    yield run
-    signal.signal(signal.SIGINT, handler)
-    sys.unraisablehook = hook
+    return run
 
 
 def test_help_lists_what_was_added(added, nestbed):

@@ -23,7 +23,7 @@ def compare(
     baselines: Annotated[
         tuple[str, ...],
         Parameter(consume_multiple=True, negative="", show_default=" ".join),
-        listing.listing("Policies to evaluate beside them: {}.", BASELINES),
+        listing.entries("Policies to evaluate beside them: {}.", BASELINES),
     ] = BESIDE,
     options: evaluation.Options = DEFAULTS,
 ) -> None:

@@ -11,7 +11,7 @@ from nestbed.training.registry import METHODS
 def config(
     system: Annotated[str, listing.system()],
     *,
-    method: Annotated[str | None, listing.listing("{}; by default the first.", METHODS)] = None,
+    method: Annotated[str | None, listing.entries("{}; by default the first.", METHODS)] = None,
 ) -> None:
     """Print the settings that `nestbed train` uses for a system, as TOML to change and give back by --config.
 

@@ -20,7 +20,7 @@ DEFAULTS = evaluation.Bounded()
 def evaluate(
     policy: Annotated[
         str,
-        listing.listing(
+        listing.entries(
             "Folder of a run (its mean policy after the last iteration), a policy file (.npz), or a baseline: {}.",
             BASELINES,
         ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from nestbed.belief.registry import BELIEFS
-from nestbed.faces.cli.listing import listing
+from nestbed.faces.cli.listing import entries
 from nestbed.numerics import interrupts
 from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero, seed_from
 
@@ -50,7 +50,7 @@ class Options:
     trajectories: int = 16
     particles: int = 1024
     moves: int = 3
-    belief: Annotated[str, listing("Parameter posterior of each record: {}.", BELIEFS)] = next(iter(BELIEFS))
+    belief: Annotated[str, entries("Parameter posterior of each record: {}.", BELIEFS)] = next(iter(BELIEFS))
     contrastive: int = 0
     horizon: int | None = None
     seed: int = 0

@@ -12,7 +12,7 @@ from nestbed.numerics.registry import Registry
 from nestbed.systems.registry import SYSTEMS
 
 
-def listing(text: str, registry: Registry[Any]) -> Parameter:
+def entries(text: str, registry: Registry[Any]) -> Parameter:
     """Return a parameter whose help has all entries of a registry in place of {}."""
     return Parameter(help=text.format(registry.help))
 

@@ -27,7 +27,7 @@ def train(
     out: Path | None = None,
     method: Annotated[
         str | None,
-        listing.listing("{}; by default that of --config, or else the first. With --resume the folder's.", METHODS),
+        listing.entries("{}; by default that of --config, or else the first. With --resume the folder's.", METHODS),
     ] = None,
     config: Path | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
