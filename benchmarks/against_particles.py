@@ -41,7 +41,7 @@ def main():
     theirs, ours, evidence = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records.npz"
-        np.savez(file, states=np.asarray(records.states), designs=np.asarray(records.designs))
+        np.savez(file, states=np.asarray(records.observations), designs=np.asarray(records.designs))
         command = [str(python), str(HERE / "particles_ibis.py"), str(file), str(M), str(MOVES), str(THRESHOLD)]
         for _ in range(ROUNDS):
             best, _, logs, refreshes = map(
@@ -53,7 +53,7 @@ def main():
                 start = time.perf_counter()
                 nb.eig(jax.random.key(seed), system, policy, horizon=T, trajectories=N, particles=M, moves=MOVES)
                 ours.append(time.perf_counter() - start)
-    own = nb.posterior(jax.random.key(1), system, records.states, records.designs, particles=M, moves=MOVES)
+    own = nb.posterior(jax.random.key(1), system, records.observations, records.designs, particles=M, moves=MOVES)
     print(f"nonlinear pendulum, {N} records, M = {M}, T = {T}, {MOVES} moves, ESS < {THRESHOLD} M (best of all runs)")
     print(f"  particles  {min(theirs):.4f} s   mean log-evidence {np.mean(evidence):.2f}, {refreshes:.0f} resamplings")
     logs = float(own.log_predictive.sum(1).mean())

@@ -28,9 +28,9 @@ def likelihood_seconds(climber, sweep):
     """Return the seconds that the history likelihoods of a sweep take when nothing else is done."""
     system, config = climber.system, climber.config
     rows = max(1, config.trajectories // ibis.CHUNK)
-    turns = -(-np.asarray(sweep.diagnostics.refreshed) // rows)  # chunks rejuvenated before each experiment
+    turns = -(-np.asarray(sweep.info.rejuvenated) // rows)  # chunks rejuvenated before each experiment
     lengths = jnp.array(np.repeat(np.arange(config.horizon), turns * config.moves), jnp.int32)
-    table = history.tabulate(sweep.states[:rows], sweep.designs[:rows])
+    table = history.tabulate(sweep.observations[:rows], sweep.designs[:rows])
     theta = tuple(value[:rows] for value in sweep.belief.theta)
 
     @jax.jit
@@ -52,7 +52,7 @@ def likelihood_seconds(climber, sweep):
 def measure(name, belief):
     """Return median seconds of each part of an iteration, and of the sweep's history likelihoods."""
     system = nb.systems.load(name)
-    climber = ScoreClimbing(system, nb.TrainConfig(belief=belief).resolve(system))
+    climber = ScoreClimbing(system, nb.ScoreClimbingConfig(belief=belief).resolve(system))
     state, _ = climber.begin(jax.random.key(0))
     rows = []
     for i in range(ITERATIONS + 1):

@@ -138,7 +138,9 @@ def arrays(folder, outside, draw):
         case 1:
             found[name + "x"] = found.pop(name)
         case 2:
-            found[name] = value.astype(draw.choice(("f8", "f4", "i8", "U9", "S9", "O", "c16", "?")), casting="unsafe")
+            texts, numbers = ("U9", "O"), ("f8", "f4", "i8", "c16", "?")  # text becomes no number
+            other = draw.choice((*texts, "S9", *(() if value.dtype.kind in "US" else numbers)))
+            found[name] = value.astype(other, casting="unsafe")
         case 3:
             found[name] = draw.choice((value[None], value.ravel(), np.zeros((0, 3)), np.zeros((1000, 1000))))
         case 4:

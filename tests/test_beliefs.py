@@ -8,9 +8,11 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
-from nestbed.belief import IBIS, Gaussian, metropolis
-from nestbed.belief.base import Evidence, Record, components
+from nestbed import likelihood as likelihoods
+from nestbed.belief import IBIS, Exact, metropolis
+from nestbed.belief.base import Evidence
 from nestbed.likelihood import history
+from nestbed.likelihood.base import Record, components
 from nestbed.model.prior import Prior
 from nestbed.numerics.errors import NestbedError, NonFiniteError
 from toys import Leak
@@ -28,7 +30,7 @@ def records():
     result = nb.sweep(
         jax.random.key(0), LINEAR, nb.policies.PRBS(LINEAR), horizon=30, trajectories=4, eta=0.0, belief="exact"
     )
-    return np.asarray(result.states), np.asarray(result.designs)
+    return np.asarray(result.observations), np.asarray(result.designs)
 
 
 def regression(states, designs):
@@ -72,11 +74,11 @@ def test_exact_gain_and_predictive_match_integration_over_the_parameters(records
     )
     theta = MEAN + grid * np.sqrt(np.diag(COVARIANCE))
     for t in (0, 7, 22):
-        x, following, u = states[0, t : t + 2], states[0, t + 1], designs[0, t : t + 1]
-        record = np.stack([x[0], following])
+        x, x_next, u = states[0, t : t + 2], states[0, t + 1], designs[0, t : t + 1]
+        record = np.stack([x[0], x_next])
         got = nb.posterior(jax.random.key(0), LINEAR, record, u, belief="exact")
         rates = np.stack([np.full(len(theta), x[0, 1]), theta @ [-np.sin(x[0, 0]), -x[0, 1], u[0, 0]]], -1)
-        density = stats.norm(x[0] + 0.05 * rates, np.sqrt([1e-8, 5e-4 + 1e-8])).logpdf(following).sum(-1)
+        density = stats.norm(x[0] + 0.05 * rates, np.sqrt([1e-8, 5e-4 + 1e-8])).logpdf(x_next).sum(-1)
         top = density.max()
         likelihood = mass * np.exp(density - top)
         log_predictive = top + np.log(likelihood.sum())
@@ -115,9 +117,9 @@ def check_ibis_against_exact(make, states, designs):
 class WrongTime(IBIS):
     """A mutant: the second term of the gain under the belief after the outcome."""
 
-    def update(self, state, x, u, following):
-        updated, evidence = super().update(state, x, u, following)
-        _, after = super().update(updated, x, u, following)
+    def update(self, state, u, y):
+        updated, evidence = super().update(state, u, y)
+        _, after = super().update(updated._replace(carry=state.carry), u, y)
         late = evidence.divergence + evidence.log_predictive - after.log_predictive
         return updated, Evidence(late, after.log_predictive, evidence.most)
 
@@ -235,47 +237,47 @@ def test_history_likelihood_is_the_sum_of_densities(count):
     keys = jax.random.split(jax.random.key(2), 3)
     theta = system.parameters.constrain(system.parameters.sample(keys[0], (3, 5)))
     states, designs = jax.random.normal(keys[1], (3, 21, 4)), jax.random.normal(keys[2], (3, 20, 1))
-    got = history.log_likelihood(system, history.tabulate(states, designs), jnp.int32(count), theta)
-    wanted = sum(
-        (
-            system.log_density(components(states[:, t]), components(designs[:, t]), theta, components(states[:, t + 1]))
-            for t in range(count)
-        ),
-        start=jnp.zeros((3, 5)),
-    )
+    likelihood = likelihoods.of(system)
+    last, got = history.log_likelihood(likelihood, history.tabulate(Record(states, designs)), jnp.int32(count), theta)
+    wanted, carry = jnp.zeros((3, 5)), likelihood.start(components(states[:, 0]), theta)
+    for t in range(count):
+        carry, density = likelihood.advance(carry, components(designs[:, t]), components(states[:, t + 1]), theta)
+        wanted += density
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    np.testing.assert_array_equal(last, components(states[:, count]))
+    assert last[0].shape == (3, 1)  # what hangs on no parameter is not repeated for each
 
 
-def test_only_tired_trajectories_are_touched():
+def test_only_degenerate_records_are_touched():
     system = Leak()
     belief = IBIS(system, 64, 3)
-    state = belief.init(jax.random.key(0), 10)
-    tired = jnp.array([0, 1, 0, 0, 1, 0, 0, 0, 0, 1], bool)
-    logs = jnp.where(tired[:, None], jnp.log(jnp.arange(1.0, 65) ** 4), 0.0)
+    state = belief.init(jax.random.key(0), jnp.ones((10, 1)))
+    degenerate = jnp.array([0, 1, 0, 0, 1, 0, 0, 0, 0, 1], bool)
+    logs = jnp.where(degenerate[:, None], jnp.log(jnp.arange(1.0, 65) ** 4), 0.0)
     logs = logs - jax.nn.logsumexp(logs, axis=1, keepdims=True)
     ess = 1 / jnp.exp(2 * logs).sum(1)
     state = state._replace(log_weights=logs, ess=ess)
     record = Record(jnp.ones((10, 5, 1)), jnp.ones((10, 4, 1)))
-    fresh, upkeep = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
+    fresh, info = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
     same = np.asarray(fresh.position[0] == state.position[0]).all(1)
-    np.testing.assert_array_equal(same, ~np.asarray(tired))
-    np.testing.assert_allclose(fresh.ess[tired], 64)
-    assert int(upkeep.refreshed) == 3
-    assert 0 < float(upkeep.accepted) / 3 < 1
+    np.testing.assert_array_equal(same, ~np.asarray(degenerate))
+    np.testing.assert_allclose(fresh.ess[degenerate], 64)
+    assert int(info.rejuvenated) == 3
+    assert 0 < float(info.acceptance) / 3 < 1
 
 
-def test_chunks_of_trajectories_move_independently():
-    """Twenty tired trajectories, chunks of two, the last one partial: all alike before, all different after."""
+def test_chunks_of_records_move_independently():
+    """Twenty degenerate records, chunks of two, the last one partial: all alike before, all different after."""
     system = Leak()
     belief = IBIS(system, 64, 3)
-    one = belief.init(jax.random.key(0), 1)
+    one = belief.init(jax.random.key(0), jnp.full((1, 1), 2.0))
     logs = jnp.log(jnp.arange(1.0, 65) ** 4)
     one = one._replace(log_weights=(logs - jax.nn.logsumexp(logs))[None], ess=jnp.full(1, 10.0))
     state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 20, axis=0), one)
     state = state._replace(ess=state.ess.at[7].set(64.0))
     record = Record(jnp.ones((20, 5, 1)), jnp.ones((20, 4, 1)))
-    fresh, upkeep = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
-    assert int(upkeep.refreshed) == 19
+    fresh, info = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
+    assert int(info.rejuvenated) == 19
     assert len(np.unique(np.asarray(fresh.position[0]).mean(1))) == 20
     rows = np.asarray(fresh.position[0])
     np.testing.assert_array_equal(rows[7], state.position[0][7])
@@ -287,12 +289,12 @@ def test_acceptance_counts_only_the_trajectories_that_moved():
     """A likelihood that is flat and a walk of no length accept everything: the rate is exactly one each."""
     flat = Leak(diffusion=(1e9,))
     belief = IBIS(flat, 64, 2, walk=metropolis.Walk(scale=1e-9))
-    state = belief.init(jax.random.key(0), 20)
-    log_posterior = state.log_posterior - flat.log_volume  # of two experiments
+    state = belief.init(jax.random.key(0), jnp.ones((20, 1)))
+    log_posterior = state.log_posterior - likelihoods.of(flat).log_normaliser  # of two experiments
     state = state._replace(ess=state.ess.at[jnp.array([3, 11, 12])].set(1.0), log_posterior=log_posterior)
     record = Record(jnp.ones((20, 5, 1)), jnp.ones((20, 4, 1)))
-    _, upkeep = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
-    assert float(upkeep.accepted) == pytest.approx(3, abs=0.02)
+    _, info = belief.rejuvenate(jax.random.key(1), state, record, jnp.int32(2))
+    assert float(info.acceptance) == pytest.approx(3, abs=0.02)
 
 
 def test_the_one_pass_covariance_is_the_covariance():
@@ -307,12 +309,12 @@ def test_particle_outcomes_follow_the_weighted_mixture():
     """20000 outcomes of one weighted belief against the mixture's mean and variance, z below 5."""
     system = Leak()
     belief = IBIS(system, 16, 1)
-    one = belief.init(jax.random.key(0), 1)
+    one = belief.init(jax.random.key(0), jnp.full((1, 1), 2.0))
     logs = jnp.log(jnp.arange(1.0, 17))
     one = one._replace(log_weights=(logs - jax.nn.logsumexp(logs))[None])
     count = 20_000
     state = jax.tree.map(lambda leaf: jnp.repeat(leaf, count, axis=0), one)
-    outcome = np.asarray(belief.sample(jax.random.key(1), state, jnp.full((count, 1), 2.0), jnp.full((count, 1), 0.3)))
+    outcome = np.asarray(belief.sample(jax.random.key(1), state, jnp.full((count, 1), 0.3)))
     weights, rate = np.exp(np.asarray(one.log_weights[0])), np.asarray(one.theta[0][0])
     means = 2.0 + 0.5 * (-2.0 * rate + 0.3)
     mean = weights @ means
@@ -337,19 +339,19 @@ def test_moved_particles_carry_their_own_posterior():
     """What a particle says its log-posterior is must be what a fresh computation says."""
     system, states, designs = leak_record(jax.random.key(9))
     state = nb.posterior(jax.random.key(1), system, states, designs, particles=64).belief
-    record = history.tabulate(jnp.asarray(states)[None], jnp.asarray(designs)[None])
+    table = history.tabulate(Record(jnp.asarray(states)[None], jnp.asarray(designs)[None]))
     position = tuple(z[None] for z in state.position)
-    fresh = history.log_likelihood(system, record, jnp.int32(4), system.parameters.constrain(position))
+    theta = system.parameters.constrain(position)
+    _, fresh = history.log_likelihood(likelihoods.of(system), table, jnp.int32(4), theta)
     np.testing.assert_allclose(state.log_posterior, (fresh + system.parameters.log_density(position))[0], rtol=1e-10)
 
 
 def test_sampled_outcomes_follow_the_predictive():
     """200000 outcomes of the exact belief against its own predictive mean and variance, z below 5."""
-    belief = Gaussian(LINEAR)
+    belief = Exact(LINEAR)
     count = 200_000
-    state = belief.init(jax.random.key(0), count)
-    x, u = jnp.tile(jnp.array([0.4, -0.3]), (count, 1)), jnp.full((count, 1), 0.7)
-    outcome = np.asarray(belief.sample(jax.random.key(1), state, x, u))
+    state = belief.init(jax.random.key(0), jnp.tile(jnp.array([0.4, -0.3]), (count, 1)))
+    outcome = np.asarray(belief.sample(jax.random.key(1), state, jnp.full((count, 1), 0.7)))
     h = 0.05 * np.array([-np.sin(0.4), 0.3, 0.7])
     mean = np.array([0.4 - 0.05 * 0.3, -0.3 + h @ MEAN])
     variance = np.array([1e-8, 5e-4 + 1e-8 + h @ COVARIANCE @ h])
@@ -359,16 +361,16 @@ def test_sampled_outcomes_follow_the_predictive():
 
 def test_exact_belief_needs_linearity_and_normal_priors():
     with pytest.raises(NestbedError, match="gives no features"):
-        Gaussian(nb.systems.load("cart_pole"))
+        Exact(nb.systems.load("cart_pole"))
     with pytest.raises(NestbedError, match="needs Normal priors"):
-        Gaussian(LINEAR.replace(prior={**LINEAR.prior, "drive": dist.LogNormal(1.0, 0.1)}))
+        Exact(LINEAR.replace(prior={**LINEAR.prior, "drive": dist.LogNormal(1.0, 0.1)}))
 
     class Wrong(nb.systems.LinearPendulum):
         def features(self, x, u):
             return (0.0, 0.0, 0.0), (jnp.sin(x.angle), -x.velocity, u.torque)
 
     with pytest.raises(NestbedError, match="does not reproduce the drift of 'velocity'"):
-        Gaussian(Wrong())
+        Exact(Wrong())
 
 
 def test_unknown_beliefs_are_named():
@@ -388,7 +390,7 @@ def test_ibis_is_calibrated_on_the_nonlinear_pendulum():
     states = [jnp.zeros((count, 2))]
     for t in range(horizon):
         x, u = components(states[-1]), components(designs[:, t])
-        states.append(jnp.concatenate(system.outcome(components(noise[t]), x, u, theta), axis=1))
+        states.append(jnp.concatenate(likelihoods.of(system).sample(components(noise[t]), x, u, theta), axis=1))
     got = nb.posterior(keys[3], system, jnp.stack(states, 1), designs, particles=512).belief
     for truth, particles in zip(theta, got.theta, strict=True):
         ranks = np.asarray(jnp.sum(jnp.exp(got.log_weights) * (particles < truth), axis=1))
@@ -402,10 +404,10 @@ def test_the_bias_of_particle_beliefs_falls_with_their_number():
         jax.random.key(0), LINEAR, nb.policies.PRBS(LINEAR), horizon=30, trajectories=1, eta=0.0, belief="exact"
     )
     exact = float(
-        nb.posterior(jax.random.key(0), LINEAR, record.states[0], record.designs[0], belief="exact").gains.sum()
+        nb.posterior(jax.random.key(0), LINEAR, record.observations[0], record.designs[0], belief="exact").gains.sum()
     )
     runs = 64
-    tiled = jnp.tile(record.states, (runs, 1, 1)), jnp.tile(record.designs, (runs, 1, 1))
+    tiled = jnp.tile(record.observations, (runs, 1, 1)), jnp.tile(record.designs, (runs, 1, 1))
     for size in (256, 1024, 4096):
         gains = nb.posterior(jax.random.key(size), LINEAR, *tiled, particles=size).gains.sum(1)
         error = float(gains.std()) / np.sqrt(runs)

@@ -36,7 +36,7 @@ def test_both_bounds_are_the_sums_that_define_them(contrastive):
     draws = [SYSTEM.parameters.draw(jax.random.fold_in(keys[0, 1], i), (1, module.CHUNK))[0][0] for i in range(2)]
     others = np.concatenate(draws)[:contrastive]
     for i in range(5):
-        z = np.asarray(record.states[i, :, 0]), np.asarray(record.designs[i, :, 0])
+        z = np.asarray(record.observations[i, :, 0]), np.asarray(record.designs[i, :, 0])
         mine, theirs = likelihood(*z, np.asarray(own[i : i + 1])), likelihood(*z, others)
         spce = mine[0] - (logsumexp(np.append(theirs, mine)) - np.log(contrastive + 1))
         snmc = mine[0] - (logsumexp(theirs) - np.log(contrastive))

@@ -52,8 +52,8 @@ def test_exact_and_particle_estimates_agree_on_the_linear_pendulum():
 def test_a_single_record_gives_results_without_a_leading_axis():
     system = LinearLeak()
     record = nb.sweep(KEY, system, nb.policies.Random(system), trajectories=2, horizon=3, belief="exact", eta=0.0)
-    one = nb.posterior(KEY, system, record.states[0], record.designs[0], belief="exact")
-    both = nb.posterior(KEY, system, record.states, record.designs, belief="exact")
+    one = nb.posterior(KEY, system, record.observations[0], record.designs[0], belief="exact")
+    both = nb.posterior(KEY, system, record.observations, record.designs, belief="exact")
     assert one.mean.shape == (1,)
     np.testing.assert_allclose(one.mean, both.mean[0])
     np.testing.assert_allclose(both.gains, record.gains, rtol=1e-9)
@@ -235,7 +235,7 @@ def test_closed_form_gains_are_the_entropy_that_the_posterior_lost():
     assert abs(closed.mean - general.mean) < 4.5 * general.standard_error
     assert closed.standard_error < general.standard_error
     record = nb.sweep(KEY, LINEAR, policy, trajectories=8, belief="exact", eta=0.0)
-    result = nb.posterior(KEY, LINEAR, record.states, record.designs, belief="exact", gain="closed_form")
+    result = nb.posterior(KEY, LINEAR, record.observations, record.designs, belief="exact", gain="closed_form")
     lost = 0.5 * (np.log(1e-4) - np.linalg.slogdet(result.covariance)[1])
     np.testing.assert_allclose(result.gains.sum(axis=1), lost, rtol=1e-6)
 
@@ -251,7 +251,7 @@ def test_published_tables(tmp_path):
     from paper import cells, tables
     from paper.reproduce import reproduce
 
-    plan = cells.plan(tuple(nb.systems.CATALOGUE), cells.FULL, 1)
+    plan = cells.plan(tuple(nb.systems.SYSTEMS), cells.FULL, 1)
     plan = [cell for cell in plan if cell.kind == "score" and cell.policy in ("random", "prbs")]
     judged = tables.verdict(tables.scores(reproduce(plan, tmp_path, cells.FULL)))
     assert judged.cells == 16
@@ -277,7 +277,7 @@ def test_too_few_values_beat_nothing():
 def test_improbable_outcomes_of_a_record_are_told():
     leak = Leak()
     record = nb.sweep(jax.random.key(0), leak, nb.policies.PRBS(leak), horizon=4, trajectories=1, eta=0.0)
-    states, designs = record.states[0], record.designs[0]
+    states, designs = record.observations[0], record.designs[0]
     nb.posterior(jax.random.key(1), leak, states, designs, particles=64)
     with pytest.warns(UserWarning, match=r"of 4 outcomes are improbable under every .* standard deviations off"):
         nb.posterior(jax.random.key(1), leak, states, 30.0 * designs, particles=64)

@@ -7,9 +7,10 @@ import numpyro.distributions as dist
 import pytest
 
 import nestbed as nb
-from nestbed import belief as beliefs
+from nestbed.belief import IBIS
 from nestbed.belief.base import FAR, Evidence
-from nestbed.model import checks
+from nestbed.likelihood.observed import Observed
+from nestbed.model import predictive
 from nestbed.numerics.errors import NonFiniteError
 from toys import TRAINING, Leak, LinearLeak
 
@@ -41,7 +42,7 @@ class Stiff(Leak):
 
 
 def stiff():
-    checks.plausible.cache_clear()  # it warns once for a system
+    predictive.check_plausible.cache_clear()  # it warns once for a system
     with pytest.warns(UserWarning, match="one step of Stiff moves 'fast' by"):
         nb.policies.Random(Stiff())
     return Stiff()
@@ -98,7 +99,7 @@ def test_noise_that_depends_on_the_parameters_is_taken_at_the_middle_of_the_prio
 def record():
     leak = Leak()
     found = nb.sweep(KEY, leak, nb.policies.Random(leak), horizon=4, eta=0.0, **SMALL)
-    return np.asarray(found.states[0]), np.asarray(found.designs[0])
+    return np.asarray(found.observations[0]), np.asarray(found.designs[0])
 
 
 @pytest.mark.parametrize(("belief", "system"), [("ibis", Leak()), ("exact", LinearLeak())])
@@ -113,16 +114,19 @@ def test_records_in_wrong_units_are_refused(record, belief, system, factor):
 def test_the_gain_of_particles_does_not_hang_on_the_size_of_the_density(offset):
     """The divergence of the weights, in double precision whatever constant all log-densities share."""
 
-    class Shifted(Leak):
+    class Shifted(Observed):
         @property
-        def log_volume(self):
-            return super().log_volume + offset
+        def log_normaliser(self):
+            return super().log_normaliser + offset
 
-    system = Shifted()
-    belief = beliefs.make("ibis", system, 16, 1)
-    state = belief.init(KEY, 3)
-    x, u, y = jnp.full((3, 1), 1.0), jnp.full((3, 1), 0.5), jnp.array([[0.7], [2.0], [-30.0]])
-    after, evidence = belief.update(state, x, u, y)
+    class Particles(IBIS):
+        @property
+        def likelihood(self):
+            return Shifted(self.system)
+
+    belief = Particles(Leak(), 16, 1)
+    state = belief.init(KEY, jnp.full((3, 1), 1.0))
+    after, evidence = belief.update(state, jnp.full((3, 1), 0.5), jnp.array([[0.7], [2.0], [-30.0]]))
     weights = np.exp(after.log_weights)
     divergence = np.sum(weights * (after.log_weights - state.log_weights), axis=1)
     np.testing.assert_allclose(evidence.divergence, divergence, rtol=1e-9, atol=1e-9)

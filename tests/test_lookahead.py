@@ -100,7 +100,7 @@ def test_expected_gains_of_particles_are_those_of_quadrature():
     system, count = Bowl(), 4096
     belief = beliefs.IBIS(system, count, 1)
     designs = np.array([[0.3, -0.6], [-1.0, 1.0], [1.0, 0.0]])
-    gains = belief.expected_gains(KEY, belief.init(KEY, 1), jnp.zeros((1, 1)), jnp.array(designs)[None], 512)
+    gains = belief.expected_gains(KEY, belief.init(KEY, jnp.zeros((1, 1))), jnp.array(designs)[None], 512)
     for u, gain in zip(designs, np.asarray(gains)[0], strict=True):
         assert gain == pytest.approx(brute_force(system, u), abs=5 * 0.7 / np.sqrt(512))
 
@@ -112,11 +112,11 @@ def test_expected_gains_follow_the_weights():
         prior = {"strength": dist.LogNormal(0.3, 0.15)}
 
     belief = beliefs.IBIS(Bowl(), 4096, 1)
-    state = belief.init(KEY, 1)
+    state = belief.init(KEY, jnp.zeros((1, 1)))
     log_weights = dist.Normal(0.3, 0.15).log_prob(state.position[0]) - dist.Normal(0.0, 0.5).log_prob(state.position[0])
     state = state._replace(log_weights=log_weights - jax.nn.logsumexp(log_weights))
     designs = np.array([[0.3, -0.6], [1.0, 0.0]])
-    gains = belief.expected_gains(KEY, state, jnp.zeros((1, 1)), jnp.array(designs)[None], 512)
+    gains = belief.expected_gains(KEY, state, jnp.array(designs)[None], 512)
     for u, gain in zip(designs, np.asarray(gains)[0], strict=True):
         wide, narrow = brute_force(Bowl(), u), brute_force(Narrow(), u)
         assert gain == pytest.approx(narrow, abs=0.3 * (wide - narrow))
@@ -137,18 +137,18 @@ def test_closed_form_gains_count_every_state():
         def features(self, x, u):
             return (u.u, 1.0), (-u.u, 1.0)
 
-    belief = beliefs.Gaussian(Both())
-    before = belief.init(KEY, 1)
-    after, evidence = belief.update(before, jnp.zeros((1, 2)), jnp.full((1, 1), 0.8), jnp.ones((1, 2)))
+    belief = beliefs.Exact(Both())
+    before = belief.init(KEY, jnp.zeros((1, 2)))
+    after, evidence = belief.update(before, jnp.full((1, 1), 0.8), jnp.ones((1, 2)))
     lost = 0.5 * (np.linalg.slogdet(before.covariance)[1] - np.linalg.slogdet(after.covariance)[1])
     np.testing.assert_allclose(evidence.entropy_drop, lost, rtol=1e-9)
 
 
 def test_expected_gains_in_closed_form_are_those_of_quadrature():
     system = Peak()
-    belief = beliefs.Gaussian(system)
+    belief = beliefs.Exact(system)
     designs = np.array([[0.5], [0.1], [0.0]])
-    gains = belief.expected_gains(KEY, belief.init(KEY, 1), jnp.zeros((1, 1)), jnp.array(designs)[None], 1)
+    gains = belief.expected_gains(KEY, belief.init(KEY, jnp.zeros((1, 1))), jnp.array(designs)[None], 1)
     for u, gain in zip(designs, np.asarray(gains)[0], strict=True):
         assert gain == pytest.approx(brute_force(system, u, nodes=4000), abs=2e-3)
 
@@ -169,8 +169,8 @@ def test_the_belief_within_is_the_posterior_of_what_was_seen(kind):
     states, designs = (leaf[0] for leaf in simulate(KEY, system, nb.policies.Random(system), (jnp.array([0.4]),), 4))
     memory = memory_after(kind(system, belief="exact"), states, designs)
     truth = nb.posterior(KEY, system, states, designs, belief="exact")
-    np.testing.assert_allclose(memory.belief.mean[0], truth.mean, rtol=1e-12)
-    np.testing.assert_allclose(memory.belief.covariance[0], truth.covariance, rtol=1e-12)
+    np.testing.assert_allclose(memory.learner.belief.mean[0], truth.mean, rtol=1e-12)
+    np.testing.assert_allclose(memory.learner.belief.covariance[0], truth.covariance, rtol=1e-12)
 
 
 def test_the_particles_within_are_moved_and_agree_with_the_posterior():
@@ -179,7 +179,7 @@ def test_the_particles_within_are_moved_and_agree_with_the_posterior():
     states, designs = (leaf[0] for leaf in simulate(KEY, system, nb.policies.PRBS(system), (jnp.array([2.0]),), 4))
     memory = memory_after(nb.policies.Greedy(system, 2, rounds=1, outcomes=2, particles=1024), states, designs)
     truth = nb.posterior(jax.random.key(9), system, states, designs, particles=16384)
-    weights, rates = np.exp(memory.belief.log_weights[0]), np.asarray(memory.belief.theta[0][0])
+    weights, rates = np.exp(memory.learner.belief.log_weights[0]), np.asarray(memory.learner.belief.theta[0][0])
     error = np.sqrt(truth.covariance[0, 0] / 300)  # an effective size well below 1024
     assert weights @ rates == pytest.approx(float(truth.mean[0]), abs=5 * error)
     assert len(np.unique(rates)) > 500

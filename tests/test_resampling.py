@@ -68,7 +68,7 @@ def test_conditional_keeps_the_first_slot():
 def test_pick_follows_the_weights(count):
     """Chi-squared over 20000 picks, false alarm 1e-5."""
     logs, _ = weights.normalise(1.5 * jax.random.normal(jax.random.key(3), (count,)))
-    picks = resampling.pick(UNIFORMS[:, :1], jnp.broadcast_to(logs, (20_000, count)))
+    picks = resampling.categorical(UNIFORMS[:, :1], jnp.broadcast_to(logs, (20_000, count)))
     counts, expected = np.bincount(picks, minlength=count), 20_000 * np.exp(np.asarray(logs))
     common = expected > 5
     observed = np.append(counts[common], counts[~common].sum())
@@ -80,7 +80,7 @@ def test_pick_follows_the_weights(count):
 
 def test_pick_never_takes_a_particle_without_weight():
     logs = jnp.broadcast_to(jnp.log(jnp.array([0.0] * 40 + [0.5, 0.5] + [0.0] * 7)), (1000, 49))
-    picks = resampling.pick(UNIFORMS[:1000, :1], logs)
+    picks = resampling.categorical(UNIFORMS[:1000, :1], logs)
     assert set(np.unique(picks)) == {40, 41}
 
 

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed.belief import IBIS, Gaussian
+from nestbed import likelihood as likelihoods
+from nestbed.belief import IBIS, Exact
+from nestbed.belief.potential import Potential
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Record
 from nestbed.numerics import programs, resampling
 from nestbed.policies.base import prepare
 from nestbed.smc import sweep as module
-from nestbed.smc.sweep import Potential, compiled_sweep, run
+from nestbed.smc.sweep import compiled_sweep, run
 from toys import Constant, Counter, Leak, LinearLeak, z_score
 
 LEAK, LINEAR = Leak(), LinearLeak()
@@ -51,31 +55,31 @@ def quadrature_evidence(eta, design=1.0, slew=0.1):
     return float(mass @ total @ mass)
 
 
-def check_evidence(threshold, monkeypatch):
+def check_evidence(threshold):
     """Mean of Ẑ over 40000 sweeps of 8 trajectories; z below 4.5, false alarm 7e-6."""
-    monkeypatch.setattr(module, "THRESHOLD", threshold)
-    policy, belief = prepare(Constant(1.0), LINEAR), Gaussian(LINEAR)
-    once = jax.jit(jax.vmap(lambda key: run(key, belief, policy, potential(ETA, 0.1), 2, 8, "general", None, False)[0]))
+    policy, belief = prepare(Constant(1.0), LINEAR), Exact(LINEAR)
+    go = partial(run, horizon=2, count=8, threshold=threshold)
+    once = jax.jit(jax.vmap(lambda key: go(key, belief, policy, potential(ETA, 0.1))[0]))
     result = once(jax.random.split(jax.random.key(0), 40_000))
-    resampled = np.asarray(result.diagnostics.resampled)[:, 1].mean()
-    score = z_score(np.exp(result.log_evidence) - quadrature_evidence(ETA))
-    assert abs(score) < 4.5, f"{score=}"
+    resampled = np.asarray(result.info.resampled)[:, 1].mean()
+    z = z_score(np.exp(result.log_evidence) - quadrature_evidence(ETA))
+    assert abs(z) < 4.5, f"{z=}"
     return resampled
 
 
-def test_evidence_is_unbiased(monkeypatch):
-    assert check_evidence(ALWAYS, monkeypatch) == 1
+def test_evidence_is_unbiased():
+    assert check_evidence(ALWAYS) == 1
 
 
-def test_evidence_is_unbiased_when_resampling_is_adaptive(monkeypatch):
-    assert 0.1 < check_evidence(0.97, monkeypatch) < 0.9  # both branches are exercised
+def test_evidence_is_unbiased_when_resampling_is_adaptive():
+    assert 0.1 < check_evidence(0.97) < 0.9  # both branches are exercised
 
 
 def test_mutant_resampling_biased_by_one_is_caught(monkeypatch):
     original = resampling.systematic
     monkeypatch.setattr(resampling, "systematic", lambda u, logs: (original(u, logs) + 1) % logs.shape[-1])
-    with pytest.raises(AssertionError, match="score="):
-        check_evidence(ALWAYS, monkeypatch)
+    with pytest.raises(AssertionError, match="z="):
+        check_evidence(ALWAYS)
 
 
 @pytest.mark.slow
@@ -85,7 +89,7 @@ def test_evidence_of_the_nested_filter_converges_to_the_exact_one():
     belief = IBIS(LINEAR, 512, 3)
     once = jax.jit(
         lambda keys: jax.lax.map(
-            lambda key: run(key, belief, policy, potential(ETA, 0.1), 2, 64, "general", None, False)[0].log_evidence,
+            lambda key: run(key, belief, policy, potential(ETA, 0.1), horizon=2, count=64)[0].log_evidence,
             keys,
         )
     )
@@ -103,7 +107,7 @@ def exact_references(belief, policy, eta, pool=40_000, count=20_000):
     """Draw references from the target itself: independent trajectories, resampled by their whole weight."""
 
     def single(key):
-        return run(key, belief, policy, potential(0.0), STEPS, 1, "general", None, True)[0]
+        return run(key, belief, policy, potential(0.0), horizon=STEPS, count=1, keep=True)[0]
 
     drawn = jax.jit(jax.vmap(single))(jax.random.split(jax.random.key(10), pool))
     logs = eta * np.asarray(drawn.gains.sum((1, 2)))
@@ -114,26 +118,27 @@ def exact_references(belief, policy, eta, pool=40_000, count=20_000):
 
 def statistics(reference):
     """Return what must keep its distribution: states, designs and their products, and the last belief."""
-    x, u = np.asarray(reference.states[:, 1:, 0]), np.asarray(reference.designs[:, :, 0])
+    x, u = np.asarray(reference.observations[:, 1:, 0]), np.asarray(reference.designs[:, :, 0])
     last = np.asarray(jax.tree.leaves(reference.beliefs)[0][:, -1]).reshape(len(x), -1).mean(1, keepdims=True)
     return np.concatenate([x, x**2, u, u**2, x * u, last], axis=1)
 
 
-def check_invariance(belief, eta, sweeper=run):
+def check_invariance(belief, eta, threshold=module.THRESHOLD, sweeper=run):
     """Move 20000 exact references once; paired differences of 31 statistics, z below 5 (false alarm 2e-5)."""
     policy = prepare(nb.policies.Random(LEAK), LEAK)
     before = exact_references(belief, policy, eta)
 
     def move(key, reference):
-        return sweeper(key, belief, policy, potential(eta), STEPS, 2, "general", reference, True)[0].reference
+        settings = {"horizon": STEPS, "count": 2, "reference": reference, "keep": True, "threshold": threshold}
+        return sweeper(key, belief, policy, potential(eta), **settings)[0].reference
 
     after = jax.jit(jax.vmap(move))(jax.random.split(jax.random.key(12), 20_000), before)
-    moved = np.any(np.asarray(after.states != before.states), axis=(1, 2))
+    moved = np.any(np.asarray(after.observations != before.observations), axis=(1, 2))
     assert moved.mean() > 0.2
     assert np.abs(z_score(statistics(after) - statistics(before))).max() < 5
 
 
-CASES = {"exact": (Gaussian(LINEAR), ETA), "ibis": (IBIS(LEAK, 8, 1), 1.0), "prior": (Gaussian(LINEAR), 0.0)}
+CASES = {"exact": (Exact(LINEAR), ETA), "ibis": (IBIS(LEAK, 8, 1), 1.0), "prior": (Exact(LINEAR), 0.0)}
 
 
 SLOW = pytest.mark.slow
@@ -150,16 +155,14 @@ SLOW = pytest.mark.slow
         pytest.param("prior", ALWAYS, marks=SLOW),
     ],
 )
-def test_conditional_sweeps_leave_the_target_invariant(case, threshold, monkeypatch):
-    monkeypatch.setattr(module, "THRESHOLD", threshold)
-    check_invariance(*CASES[case])
+def test_conditional_sweeps_leave_the_target_invariant(case, threshold):
+    check_invariance(*CASES[case], threshold)
 
 
 def test_mutant_reference_slot_not_kept_is_caught(monkeypatch):
-    monkeypatch.setattr(module, "THRESHOLD", ALWAYS)
     monkeypatch.setattr(resampling, "conditional", resampling.multinomial)
     with pytest.raises(AssertionError):
-        check_invariance(*CASES["exact"])
+        check_invariance(*CASES["exact"], ALWAYS)
 
 
 def test_mutant_reference_belief_not_kept_is_caught(monkeypatch):
@@ -171,8 +174,8 @@ def test_mutant_reference_belief_not_kept_is_caught(monkeypatch):
 
 
 def test_mutant_reference_trajectory_not_kept_is_caught():
-    def forgetful(key, belief, policy, potential, horizon, count, gain, reference, keep):
-        return run(key, belief, policy, potential, horizon, count, gain, None, keep)
+    def forgetful(key, belief, policy, potential, *, reference, **settings):
+        return run(key, belief, policy, potential, **settings)
 
     with pytest.raises(AssertionError):
         check_invariance(*CASES["exact"], sweeper=forgetful)
@@ -181,12 +184,13 @@ def test_mutant_reference_trajectory_not_kept_is_caught():
 @pytest.mark.slow
 def test_conditional_sweeps_find_the_target_from_a_bad_reference():
     """A Geweke-type check: 2000 chains of 40 sweeps from prior references reach the target; z below 4.5."""
-    belief, policy = Gaussian(LINEAR), prepare(nb.policies.Random(LINEAR), LINEAR)
+    belief, policy = Exact(LINEAR), prepare(nb.policies.Random(LINEAR), LINEAR)
     start = exact_references(belief, policy, 0.0, 2000, 2000)
     target = exact_references(belief, policy, ETA)
 
     def move(reference, key):
-        return run(key, belief, policy, potential(ETA), STEPS, 8, "general", reference, True)[0].reference, None
+        settings = {"horizon": STEPS, "count": 8, "reference": reference, "keep": True}
+        return run(key, belief, policy, potential(ETA), **settings)[0].reference, None
 
     keys = jax.random.split(jax.random.key(20), (2000, 40))
     after = jax.jit(jax.vmap(lambda r, k: jax.lax.scan(move, r, k)[0]))(start, keys)
@@ -204,13 +208,13 @@ SMALL = {"horizon": 6, "trajectories": 8, "particles": 32, "moves": 2}
 def test_shapes_types_and_names():
     system = nb.systems.load("double_link")
     result = nb.sweep(jax.random.key(0), system, nb.policies.PRBS(system), **SMALL)
-    assert result.states.shape == (8, 7, 4)
+    assert result.observations.shape == (8, 7, 4)
     assert result.designs.shape == (8, 6, 2)
     assert result.gains.shape == (8, 6)
     assert result.log_weights.shape == (8,)
     assert result.log_evidence.shape == ()
-    assert result.reference.states.shape == (7, 4)
-    assert {leaf.dtype for leaf in (result.states, result.gains, result.log_weights)} == {jnp.dtype("float64")}
+    assert result.reference.observations.shape == (7, 4)
+    assert {leaf.dtype for leaf in (result.observations, result.gains, result.log_weights)} == {jnp.dtype("float64")}
     assert float(jnp.exp(result.log_weights).sum()) == pytest.approx(1)
 
 
@@ -218,12 +222,12 @@ def test_same_key_same_numbers_other_key_others():
     go = partial(nb.sweep, system=LEAK, policy=nb.policies.Random(LEAK), **SMALL)
     first, again, other = go(jax.random.key(0)), go(jax.random.key(0)), go(jax.random.key(1))
     assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), first, again))
-    assert not jnp.array_equal(first.states, other.states)
+    assert not jnp.array_equal(first.observations, other.observations)
 
 
 def test_without_tempering_nothing_is_resampled():
     result = nb.sweep(jax.random.key(0), LEAK, nb.policies.Random(LEAK), eta=0.0, **SMALL)
-    assert not result.diagnostics.resampled.any()
+    assert not result.info.resampled.any()
     np.testing.assert_allclose(result.log_weights, -np.log(8))
     assert float(result.log_evidence) == pytest.approx(0, abs=1e-12)
 
@@ -232,24 +236,23 @@ def test_reference_stays_in_the_first_slot_with_its_beliefs():
     go = partial(nb.sweep, system=LEAK, policy=nb.policies.Random(LEAK), eta=5.0, **SMALL)
     reference = go(jax.random.key(0)).reference
     result = go(jax.random.key(1), reference=reference)
-    assert result.diagnostics.resampled.any()
-    assert (result.diagnostics.ancestors[:, 0] == 0).all()
-    np.testing.assert_array_equal(result.states[0], reference.states)
+    assert result.info.resampled.any()
+    assert (result.info.ancestors[:, 0] == 0).all()
+    np.testing.assert_array_equal(result.observations[0], reference.observations)
     np.testing.assert_array_equal(result.designs[0], reference.designs)
 
 
 def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it():
     """Recompute each kept particle's log-posterior from the reference's own record."""
-    from nestbed.likelihood import history
-
     result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, **SMALL)
-    assert result.diagnostics.resampled.any()
+    assert result.info.resampled.any()
     r = result.reference
-    assert any(jnp.array_equal(r.states, states) for states in result.states)
-    table = history.tabulate(r.states[None], r.designs[None])
+    assert any(jnp.array_equal(r.observations, states) for states in result.observations)
+    table = history.tabulate(Record(r.observations[None], r.designs[None]))
     for t in range(6):
         position = (r.beliefs.position[0][t][None],)
-        fresh = history.log_likelihood(LEAK, table, jnp.int32(t), LEAK.parameters.constrain(position))
+        theta = LEAK.parameters.constrain(position)
+        _, fresh = history.log_likelihood(likelihoods.of(LEAK), table, jnp.int32(t), theta)
         fresh = fresh + LEAK.parameters.log_density(position)
         np.testing.assert_allclose(r.beliefs.log_posterior[t], fresh[0], rtol=1e-9)
 
@@ -257,15 +260,15 @@ def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it
 def test_the_policy_carry_is_resampled_with_its_trajectory():
     """The design must be the tanh of the sum of the trajectory's own states, whatever was resampled."""
     result = nb.sweep(jax.random.key(0), LEAK, Counter(), eta=8.0, **SMALL)
-    assert result.diagnostics.resampled.sum() > 1
-    expected = np.tanh(np.cumsum(np.asarray(result.states)[:, :-1, 0], axis=1))
+    assert result.info.resampled.sum() > 1
+    expected = np.tanh(np.cumsum(np.asarray(result.observations)[:, :-1, 0], axis=1))
     np.testing.assert_allclose(result.designs[:, :, 0], expected, rtol=1e-12)
 
 
 def test_penalties_enter_the_weights_but_not_the_gains():
     go = partial(nb.sweep, jax.random.key(0), LEAK, nb.policies.Random(LEAK), eta=0.01, **SMALL)
     free, slew, action = go(slew_penalty=0.0), go(slew_penalty=2.0), go(slew_penalty=0.0, action_penalty=3.0)
-    assert not slew.diagnostics.resampled.any()
+    assert not slew.info.resampled.any()
     np.testing.assert_array_equal(free.gains, slew.gains)
     changes = np.diff(np.asarray(free.designs)[:, :, 0], axis=1, prepend=0.0)
     for penalised, cost in (
@@ -278,7 +281,7 @@ def test_penalties_enter_the_weights_but_not_the_gains():
 
 def test_weights_are_the_tempered_gains_until_the_first_resampling():
     result = nb.sweep(jax.random.key(0), LEAK, nb.policies.Random(LEAK), eta=0.02, slew_penalty=0.0, **SMALL)
-    assert not result.diagnostics.resampled.any()
+    assert not result.info.resampled.any()
     logs = 0.02 * np.asarray(result.gains).sum(1)
     np.testing.assert_allclose(result.log_weights, logs - np.log(np.exp(logs).sum()), rtol=1e-9)
 

@@ -12,7 +12,8 @@ from scipy import stats
 
 import nestbed as nb
 from nestbed import belief as beliefs
-from nestbed.belief.base import components
+from nestbed import likelihood as likelihoods
+from nestbed.likelihood.base import components
 from nestbed.numerics.errors import NestbedError
 from toys import Leak, LinearLeak
 
@@ -65,7 +66,9 @@ def test_noise_may_depend_on_everything():
     x, u, y = (jnp.array(0.7),), (jnp.array(0.2),), (jnp.array(0.9),)
     theta = (jnp.array(1.1), jnp.array(0.4))
     mean, sd = 0.7 + 0.5 * (-1.1 * 0.7 + 0.2), np.sqrt(0.5) * 0.4 * (1 + 0.49)
-    assert float(system.log_density(x, u, theta, y)) == pytest.approx(stats.norm(mean, sd).logpdf(0.9), rel=1e-12)
+    assert float(likelihoods.of(system).advance(x, u, y, theta)[1]) == pytest.approx(
+        stats.norm(mean, sd).logpdf(0.9), rel=1e-12
+    )
     assert not system.constant_noise
     with pytest.raises(nb.NestbedError, match="not constant"):
         nb.eig(KEY, system, nb.policies.Random(system), gain="constant_noise")
@@ -93,7 +96,7 @@ def test_the_general_gain_is_right_when_noise_is_unknown():
 def test_random_start_states():
     system = Leak(start={"level": dist.Normal(2.0, 0.1)})
     result = nb.sweep(KEY, system, nb.policies.Random(system), trajectories=500, horizon=2, particles=8, eta=0.0)
-    first = np.asarray(result.states[:, 0, 0])
+    first = np.asarray(result.observations[:, 0, 0])
     assert abs(first.mean() - 2.0) < 5 * 0.1 / np.sqrt(500)
     assert first.std() == pytest.approx(0.1, rel=0.2)
 
@@ -210,7 +213,7 @@ def test_a_step_in_another_unit_of_time_is_told_once():
     nb.policies.Random(system)
 
 
-@pytest.mark.parametrize("name", nb.systems.CATALOGUE)
+@pytest.mark.parametrize("name", nb.systems.SYSTEMS)
 def test_built_in_systems_are_plausible(name):
     nb.policies.Random(nb.systems.load(name))
 

@@ -88,7 +88,9 @@ def check_score(weighted):
     policy = climber.untrained(jax.random.key(0))
     policy = eqx.tree_at(lambda p: (p.head[0].bias, p.log_std), policy, (jnp.array([-1.2]), jnp.array([-0.5])))
     sweep = climber.sweep(jax.random.key(1), policy, None)
-    slopes = jax.vmap(lambda x, u: jax.grad(lambda p: p.log_likelihood(x, u))(policy))(sweep.states, sweep.designs)
+    slopes = jax.vmap(lambda x, u: jax.grad(lambda p: p.log_likelihood(x, u))(policy))(
+        sweep.observations, sweep.designs
+    )
     weights = np.exp(sweep.log_weights) if weighted else np.full(count, 1 / count)
     h = 1e-4
     for estimate, slope in (
@@ -126,7 +128,7 @@ def best_design():
 
 
 def learned_design(**changes):
-    config = nb.TrainConfig(
+    config = nb.ScoreClimbingConfig(
         iterations=60, horizon=1, trajectories=512, batch=128, eta=ETA, belief="exact", policy=BARE,
         action_penalty=PENALTY, learning_rate=0.05, schedule="linear", optimiser="adam",
     )  # fmt: skip
@@ -274,7 +276,7 @@ def test_batches_cover_all_draws_once():
     drawn = jax.random.categorical(key, sweep.log_weights, shape=(12,))
     expected = policy
     for rows in (drawn[:8], drawn[8:]):
-        slope = jax.grad(objective)(expected, sweep.states[rows], sweep.designs[rows], jnp.ones(len(rows)))
+        slope = jax.grad(objective)(expected, sweep.observations[rows], sweep.designs[rows], jnp.ones(len(rows)))
         expected = jax.tree.map(lambda w, g: w + 1e-3 * g, expected, slope)
     np.testing.assert_allclose(moved.head[0].bias, expected.head[0].bias, rtol=1e-5)
     np.testing.assert_allclose(moved.log_std, expected.log_std, rtol=1e-5)
@@ -351,7 +353,7 @@ def test_two_iterations_by_hand():
         drawn = jax.random.categorical(climb_key, sweep.log_weights, shape=(12,))
         norms.append([])
         for rows in (drawn[:8], drawn[8:]):
-            slope = jax.grad(mean_likelihood)(policy, sweep.states[rows], sweep.designs[rows])
+            slope = jax.grad(mean_likelihood)(policy, sweep.observations[rows], sweep.designs[rows])
             norms[-1].append(np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope))))
             step += 1
             first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slope)
@@ -365,7 +367,7 @@ def test_two_iterations_by_hand():
 
     np.testing.assert_allclose([row["eig"] for row in run.metrics], scores, rtol=1e-4)
     np.testing.assert_allclose([row["gradient_norm"] for row in run.metrics[1:]], np.mean(norms, axis=1), rtol=1e-3)
-    np.testing.assert_allclose(run.state.reference.states, reference.states, rtol=1e-4)
+    np.testing.assert_allclose(run.state.reference.observations, reference.observations, rtol=1e-4)
     for mine, theirs in ((run.policy, policies[-1]), (run.best, policies[int(np.argmax(scores))])):
         for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
@@ -373,7 +375,7 @@ def test_two_iterations_by_hand():
 
 def test_acceptance_is_that_of_the_trajectories_that_moved():
     told = Diagnostics(jnp.ones(3), jnp.zeros(3, bool), jnp.array([0, 4, 2]), jnp.array([0.0, 2.0, 0.5]), None)
-    sweep = Sweep(*[None] * 4, log_evidence=0.0, reference=None, belief=None, diagnostics=told)
+    sweep = Sweep(*[None] * 4, log_evidence=0.0, reference=None, belief=None, info=told)
     assert score_climbing._fared(sweep)["acceptance"] == pytest.approx(2.5 / 6)
 
 

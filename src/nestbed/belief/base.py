@@ -5,7 +5,7 @@ a sweep resamples it like everything else it carries.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ class Belief(ABC):
 
     @classmethod
     @abstractmethod
-    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> "Belief":
         """Return this belief for a system, of a size as far as it has one; raise where it does not suit."""
 
     @property

@@ -6,7 +6,7 @@ no matrix is ever inverted, and sampling an outcome walks through the same updat
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ class Exact(Belief):
         predictive.check_linearity(system)
 
     @classmethod
-    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Belief:
         """Return the belief; it has no size."""
         return cls(system)
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ class IBIS(Belief):
         at_least_one(particles=self.particles, moves=self.moves)
 
     @classmethod
-    def make(cls, system: BaseSystem, particles: int, moves: int) -> Self:
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Belief:
         """Return particles for any system."""
         return cls(system, particles, moves)
 

@@ -54,7 +54,8 @@ def saving(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise NestbedError(
-            f"could not save to {folder}: {error.strerror}; what it held before is whole, so free some room and resume.",
+            f"could not save to {folder}: {error.strerror}; what it held before is whole, so free some room and "
+            "resume.",
             topic="resume",
         ) from None
 

@@ -28,7 +28,7 @@ Carry = Any
 
 @runtime_checkable
 class Policy(Protocol):
-    """History to design, for one record, one experiment at a time. The carry must follow from what was seen, never from the key."""
+    """History to design, for one record at a time. The carry must follow from what was seen, never from the key."""
 
     @abstractmethod
     def init(self) -> Carry:
@@ -255,8 +255,8 @@ def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
             raise
         raise NestbedError(
             f"{name}.step asks a vector for {found[1] or found[2]!r}: y holds the observations in the order "
-            f"{system.observation_names}, u_previous the designs in the order {system.design_names}; take them by number, "
-            f"as in y[0] for {system.observation_names[0]!r}."
+            f"{system.observation_names}, u_previous the designs in the order {system.design_names}; take them by "
+            f"number, as in y[0] for {system.observation_names[0]!r}."
         ) from None
 
 

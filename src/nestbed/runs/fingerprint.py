@@ -170,8 +170,8 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
     checks.instance(system)
     if systems.name_of(system) != stored["name"]:
         raise NestbedError(
-            f"{place} was trained on {stored['name']}, but the system is {systems.name_of(system)}; give the one it was "
-            "trained on, or another folder."
+            f"{place} was trained on {stored['name']}, but the system is {systems.name_of(system)}; give the one it "
+            "was trained on, or another folder."
         )
     ours, theirs = settings(system), stored["settings"]
     changed = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
