@@ -24,9 +24,17 @@ from matplotlib.figure import Figure
 import mutations
 import nestbed as nb
 from nestbed.evaluation import comparison
-from nestbed.faces import cli, figures, reading, terminal
+from nestbed.faces import figures
+from nestbed.faces.cli import settings, sources
+from nestbed.faces.cli import train as training
+from nestbed.faces.cli.compare import compare
+from nestbed.faces.cli.evaluation import Options
+from nestbed.faces.cli.show import show
+from nestbed.faces.terminal import bars, tables
+from nestbed.faces.terminal.training import runs as print_runs
 from nestbed.numerics import storage, text
 from nestbed.runs import folder as runs
+from nestbed.runs import train as runs_train
 from toys import TRAINING
 
 LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"
@@ -71,19 +79,17 @@ def resume(folder):
     return nb.train(jax.random.key(0), SYSTEM, SMALL, out=folder, resume=True)
 
 
-def show(folder):
-    cli.show(folder)
-
-
 READERS = {
     "load_run": lambda folder: nb.load_run(folder, SYSTEM),
     "load_policy": lambda folder: [nb.load_policy(folder / name, SYSTEM) for name in runs.POLICIES],
-    "log": lambda folder: terminal.runs([runs.load_log(folder)]),
+    "log": lambda folder: print_runs([runs.load_log(folder)]),
     "show": show,
-    "evaluate": lambda folder: reading.policy(str(folder), LEAK, None),
-    "evaluate a file": lambda folder: reading.policy(str(folder / "policy_last.npz"), LEAK, None),
-    "compare": lambda folder: reading.trained([folder], SYSTEM),
-    "places": lambda folder: cli._settings(next(iter(cli._places(folder, None, None, True).values())), True, None, {}),
+    "evaluate": lambda folder: sources.policy(str(folder), LEAK, None),
+    "evaluate a file": lambda folder: sources.policy(str(folder / "policy_last.npz"), LEAK, None),
+    "compare": lambda folder: sources.trained([folder], SYSTEM),
+    "places": lambda folder: settings.unchanged(
+        next(iter(training.folders(folder, None, None, True).values())), True, None, {}
+    ),
     "resume": resume,
 }
 
@@ -142,7 +148,7 @@ def test_links_put_there_while_training_are_not_written_through(folder, outside)
 def test_folders_within_a_run_may_not_be_links(folder, outside):
     (folder / "tensorboard").symlink_to(outside)
     with pytest.raises(nb.NestbedError, match="tensorboard is a link, where a folder is expected"):
-        cli.train(LEAK, out=folder, resume=True, quiet=True, tensorboard=True)
+        training.train(LEAK, out=folder, resume=True, quiet=True, tensorboard=True)
     several = folder.parent / "several"
     several.mkdir()
     (several / "seed_0").symlink_to(folder)
@@ -157,8 +163,8 @@ def test_tables_do_not_write_through_links(tmp_path, outside):
     (place / "comparison.csv").symlink_to(outside / "file")
     before = seen(outside)
     with pytest.raises(nb.NestbedError, match=r"comparison.csv is a link"):
-        cli.compare(LEAK, baselines=["random"], out=place)
-    scores = comparison.Comparison([comparison.Score("a", 1.0, 0.1, 0.1, np.zeros((2, 2)))])
+        compare(LEAK, baselines=("random",), options=Options(out=place))
+    scores = comparison.Comparison([comparison.PolicyEstimate(np.zeros(2), steps=np.zeros((2, 2)), policy="a")])
     with pytest.raises(nb.NestbedError, match=r"comparison.csv is a link"):
         comparison.save_table(scores, place / "comparison.csv")
     assert seen(outside) == before
@@ -301,49 +307,41 @@ def test_tables_and_bars_show_names_as_they_are(trained, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     log = runs.load_log(trained)
     log.about["system"]["name"] = EVIL
-    terminal.runs([log])
-    score = comparison.Score(EVIL, 1.0, 0.1, 0.1, np.zeros((2, 2)))
-    scores = comparison.Comparison([score, score._replace(policy="other")])
-    terminal.scores(scores, EVIL, "caption")
-    terminal.evaluation([("EIG", comparison.Spread(1.0, 0.1, 0.1), "estimate")], EVIL, "caption")
+    print_runs([log])
+    estimates = [comparison.PolicyEstimate(np.arange(2.0), policy=name) for name in (EVIL, "other")]
+    tables.comparison(comparison.Comparison(estimates), EVIL, "caption")
+    tables.evaluation([("EIG", estimates[0], "estimate")], EVIL, "caption")
     out = capsys.readouterr().out
     harmless(out)
     assert out.count(":smile:") >= 4
     assert out.count("[bold]b[/]") >= 4
     run = nb.load_run(trained, SYSTEM)
-    with terminal.Training([EVIL], 2, quiet=False) as watch:
+    with bars.Training([EVIL], 2, quiet=False) as watch:
         watch.of(EVIL)(run)
     harmless(capsys.readouterr().err)
-    with terminal.Comparing([EVIL], 2) as advance:
+    with bars.Evaluating([EVIL], 2) as advance:
         advance(EVIL, 1)
         column = advance.bar.columns[0]
         harmless(column.render(advance.bar.tasks[0]).plain)
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Return what runs a command of the command line here, and what it says."""
-    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+def words(command):
+    """Return all that a command says."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["nestbed", *map(str, arguments)])
-        with warnings.catch_warnings(), contextlib.suppress(SystemExit):
-            warnings.simplefilter("default")
-            cli.main()
-        return "".join(capsys.readouterr())
+        result = command(*arguments)
+        return result.stdout + result.stderr
 
-    yield call
-    signal.signal(signal.SIGINT, handler)
-    sys.unraisablehook = hook
+    return call
 
 
-def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, command, monkeypatch):
+def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, words, monkeypatch):
     name = EVIL.replace("/", "")
-    harmless(command("show", tmp_path / name))
-    harmless(command("show", f"--{EVIL}"))
+    harmless(words("show", tmp_path / name))
+    harmless(words("show", f"--{EVIL}"))
     place = folder.rename(tmp_path / name)
-    told = command("show", place)
+    told = words("show", place)
     harmless(told)
     assert "Drawn in" in told
     (place / "checkpoint.npz").write_bytes(b"")
@@ -351,14 +349,14 @@ def test_errors_warnings_and_places_are_shown_as_they_are(folder, tmp_path, comm
     def enough(*arguments, **settings):
         raise nb.NestbedError("this is far enough.")
 
-    monkeypatch.setattr(comparison, "compare", enough)
-    told = command("evaluate", place, "--system", LEAK)
+    monkeypatch.setattr(runs_train, "_climb", enough)
+    told = words("train", LEAK, "--out", place, "--resume", "--quiet")
     harmless(told)
     assert "is damaged, so the checkpoint before it is used" in told
     about = json.loads((place / "run.json").read_text())
     about["system"]["settings"][EVIL] = EVIL
     (place / "run.json").write_text(json.dumps(about))
-    told = command("evaluate", place, "--system", LEAK)
+    told = words("train", LEAK, "--out", place, "--resume", "--quiet")
     harmless(told)
     assert f"with {SHOWN} = {SHOWN}, but the system has None" in told
 
@@ -368,8 +366,8 @@ def test_names_in_pictures_are_not_formulas(trained, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figures.learning_curve([log], tmp_path / "curve.png", EVIL)
-        scores = comparison.Comparison([comparison.Score(EVIL, 1.0, 0.1, 0.1, np.zeros((2, 2)))])
-        figures.information_gain(scores, SYSTEM, tmp_path / "gain.png", EVIL)
+        estimate = comparison.PolicyEstimate(np.zeros(2), steps=np.zeros((2, 2)), policy=EVIL)
+        figures.information_gain(comparison.Comparison([estimate]), SYSTEM, tmp_path / "gain.png", EVIL)
     assert (tmp_path / "gain.png").read_bytes()[1:4] == b"PNG"
 
 

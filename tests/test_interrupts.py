@@ -13,7 +13,7 @@ import pytest
 import nestbed as nb
 import stopping
 from children import NESTBED, run, running
-from nestbed.faces import cli
+from nestbed.faces.cli.train import train
 from nestbed.numerics import interrupts
 from toys import TRAINING, LinearLeak
 
@@ -147,7 +147,7 @@ def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(tmp_path, module,
 
 def test_commands_that_are_suggested_can_be_pasted(tmp_path, capsys):
     out = tmp_path / "a folder; with 'quotes'"
-    cli.train(stopping.TANK, out=out, quiet=True, set=[*stopping.FLAGS, "iterations=1"])
+    train(stopping.TANK, out=out, quiet=True, set=[*stopping.FLAGS, "iterations=1"])
     (suggested,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
     tried = run("/bin/sh", "-c", f'set -- {suggested.removeprefix("Next: ")}; printf "%s\\n" "$@"')
     assert tried.stdout.splitlines() == ["nestbed", "compare", stopping.TANK, str(out)]

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed.faces import cli, reading
+from nestbed.faces.cli import sources
+from nestbed.faces.cli.compare import compare
+from nestbed.faces.cli.evaluate import evaluate
+from nestbed.faces.cli.evaluation import Bounded, Options
 from toys import TRAINING
 
 LEAK = f"{Path(__file__).parent / 'toys.py'}:LinearLeak"
@@ -30,7 +33,7 @@ def words(capsys):
 
 def test_a_run_a_policy_file_and_a_baseline_are_evaluated(run, capsys):
     for policy in (str(run), str(run / "policy_last.npz"), "chirp"):
-        cli.evaluate(policy, system=LEAK, contrastive=5, horizon=3, **SIZES)
+        evaluate(policy, system=LEAK, options=Bounded(contrastive=5, horizon=3, **SIZES))
         told = words(capsys)
         assert "EIG" in told
         assert "below, ≤ log(L + 1) = 1.79" in told
@@ -39,13 +42,13 @@ def test_a_run_a_policy_file_and_a_baseline_are_evaluated(run, capsys):
 
 
 def test_a_run_and_its_last_policy_file_are_one_policy(run):
-    found = [reading.policy(str(place), LEAK, None).policy for place in (run, run / "policy_last.npz")]
+    found = [sources.policy(str(place), LEAK, None).policy for place in (run, run / "policy_last.npz")]
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_bounds_can_be_left_out_and_a_run_has_its_own_horizon(run, capsys, tmp_path):
-    cli.evaluate(str(run), system=LEAK, contrastive=0, out=tmp_path, **SIZES)
+    evaluate(str(run), system=LEAK, options=Bounded(contrastive=0, out=tmp_path, **SIZES))
     told = words(capsys)
     assert "T = 3" in told  # that of the training; the system's is 4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.png"]
@@ -55,7 +58,7 @@ def test_bounds_can_be_left_out_and_a_run_has_its_own_horizon(run, capsys, tmp_p
 
 def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
     baselines = ["random", "prbs_independent", "chirp", "myopic"]
-    cli.compare(LEAK, [run], baselines=baselines, contrastive=5, out=tmp_path, **SIZES)
+    compare(LEAK, [run], baselines=baselines, options=Options(contrastive=5, out=tmp_path, **SIZES))
     told = words(capsys)
     for name in ("leak", *baselines):
         assert name in told
@@ -70,9 +73,9 @@ def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
 
 
 def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
-    cli.compare(LEAK, baselines=["myopic"], horizon=5, **SIZES)
+    compare(LEAK, baselines=["myopic"], options=Options(horizon=5, **SIZES))
     assert "T = 5" in words(capsys)
-    cli.evaluate("greedy", system=LEAK, horizon=5, contrastive=0, **SIZES)
+    evaluate("greedy", system=LEAK, options=Bounded(horizon=5, contrastive=0, **SIZES))
     assert "T = 5" in words(capsys)
 
 
@@ -80,28 +83,28 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     ("make", "told"),
     [
         (
-            lambda run: cli.evaluate(str(run), contrastive=5),
+            lambda run: evaluate(str(run), options=Bounded(contrastive=5)),
             "was trained on LinearLeak, which is not built in; give the",
         ),
         (
-            lambda run: cli.evaluate(str(run), system="cart_pole"),
+            lambda run: evaluate(str(run), system="cart_pole"),
             "was trained on LinearLeak, but the system is cart_pole",
         ),
-        (lambda run: cli.compare("cart_pole", [run]), "was trained on LinearLeak, but the system is cart_pole"),
-        (lambda run: cli.evaluate(str(run / "config.toml"), system=LEAK), "is not a policy that nestbed can read"),
-        (lambda run: cli.evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
-        (lambda run: cli.evaluate(str(run.parent), system=LEAK), "there is no run in"),
-        (lambda run: cli.evaluate("chrip", system=LEAK), "there is no chrip: give .* a baseline with --system: random"),
-        (lambda run: cli.compare(LEAK, [run / "config.toml"]), "config.toml is not a policy that nestbed can read"),
+        (lambda run: compare("cart_pole", [run]), "was trained on LinearLeak, but the system is cart_pole"),
+        (lambda run: evaluate(str(run / "config.toml"), system=LEAK), "is not a policy that nestbed can read"),
+        (lambda run: evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
+        (lambda run: evaluate(str(run.parent), system=LEAK), "there is no run in"),
+        (lambda run: evaluate("chrip", system=LEAK), "there is no chrip: give .* a baseline with --system: random"),
+        (lambda run: compare(LEAK, [run / "config.toml"]), "config.toml is not a policy that nestbed can read"),
         (
-            lambda run: cli.compare(LEAK, [run / "none.npz"]),
+            lambda run: compare(LEAK, [run / "none.npz"]),
             "cannot read the policy .*: there is no such file",
         ),
-        (lambda run: cli.evaluate("chirp", system=LEAK, horizon=0), "horizon is 0"),
-        (lambda run: cli.evaluate("chirp", system=LEAK, contrastive=-1), "contrastive is -1"),
-        (lambda run: cli.compare(LEAK, horizon=0), "horizon is 0"),
-        (lambda run: cli.compare(LEAK, seed=-1), "the seed is -1"),
-        (lambda run: cli.compare(LEAK, baselines=["gready"]), "did you mean 'greedy'"),
+        (lambda run: evaluate("chirp", system=LEAK, options=Bounded(horizon=0)), "horizon is 0"),
+        (lambda run: evaluate("chirp", system=LEAK, options=Bounded(contrastive=-1)), "contrastive is -1"),
+        (lambda run: compare(LEAK, options=Options(horizon=0)), "horizon is 0"),
+        (lambda run: compare(LEAK, options=Options(seed=-1)), "the seed is -1"),
+        (lambda run: compare(LEAK, baselines=["gready"]), "did you mean 'greedy'"),
     ],
 )
 def test_mistakes_get_a_sentence(run, make, told):
@@ -109,14 +112,25 @@ def test_mistakes_get_a_sentence(run, make, told):
         make(run)
 
 
+def test_advice_is_given_where_the_command_has_the_flag(run, tmp_path, command):
+    asked = command("evaluate", run)
+    assert asked.returncode == 2
+    assert "give the system too (--system path/to/file.py:ClassName for one of your own)." in asked.stderr
+    shutil.copytree(run, tmp_path / "begun")
+    (tmp_path / "begun" / "metrics.jsonl").write_text("")
+    shown = command("show", tmp_path / "begun").stderr
+    assert "stopped before its first iteration; resume it." in shown
+    assert "--resume" not in shown
+
+
 def test_a_run_named_like_a_baseline_is_not_mistaken_for_it(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "random")
     system = nb.systems.load(LEAK)
-    assert list(reading.trained([tmp_path / "random"], system)) == [str(tmp_path / "random")]
+    assert list(sources.trained([tmp_path / "random"], system)) == [str(tmp_path / "random")]
     monkeypatch.chdir(tmp_path)
-    assert list(reading.trained([Path("random")], system)) == ["./random"]
+    assert list(sources.trained([Path("random")], system)) == ["./random"]
     monkeypatch.chdir(tmp_path / "random")
-    assert list(reading.trained([Path("policy_best.npz")], system)) == ["random/policy_best.npz"]
+    assert list(sources.trained([Path("policy_best.npz")], system)) == ["random/policy_best.npz"]
 
 
 def test_policy_files_are_compared_beside_runs(run, tmp_path, capsys):
@@ -124,7 +138,9 @@ def test_policy_files_are_compared_beside_runs(run, tmp_path, capsys):
     for k in (0, 1):
         shutil.copytree(run, tmp_path / "both" / f"seed_{k}")
     files = [run / "policy_best.npz", run / "policy_last.npz", tmp_path / "both" / "seed_1" / "policy_best.npz"]
-    cli.compare(LEAK, [run, *files, tmp_path / "both"], baselines=["random"], out=tmp_path / "out", **SIZES)
+    compare(
+        LEAK, [run, *files, tmp_path / "both"], baselines=["random"], options=Options(out=tmp_path / "out", **SIZES)
+    )
     told = words(capsys)
     assert "T = 3" in told  # that of the training; the system's is 4
     names = ["leak", "leak/policy_best.npz", "leak/policy_last.npz", "both/seed_1/policy_best.npz"]
@@ -138,20 +154,20 @@ def test_policies_of_one_name_are_told_apart(run, tmp_path):
     system = nb.systems.load(LEAK)
     other = Path(shutil.copytree(run, tmp_path / "leak"))
     files = [place / "policy_best.npz" for place in (run, other)]
-    assert list(reading.trained([*files, files[0]], system)) == [str(file) for file in files]
-    best, last = (reading.trained([run / f"policy_{name}.npz"], system) for name in ("best", "last"))
+    assert list(sources.trained([*files, files[0]], system)) == [str(file) for file in files]
+    best, last = (sources.trained([run / f"policy_{name}.npz"], system) for name in ("best", "last"))
     assert [*best, *last] == ["leak/policy_best.npz", "leak/policy_last.npz"]
 
 
 def test_a_policy_file_on_its_own_has_no_horizon_of_a_training(run, tmp_path):
     file = Path(shutil.copy(run / "policy_best.npz", tmp_path / "mine.npz"))
-    (found,) = reading.trained([file], nb.systems.load(LEAK)).values()
+    (found,) = sources.trained([file], nb.systems.load(LEAK)).values()
     assert found.horizon is None
-    assert reading.policy(str(run / "policy_best.npz"), LEAK, None).horizon == 3
+    assert sources.policy(str(run / "policy_best.npz"), LEAK, None).horizon == 3
 
 
 def test_several_seeds_are_for_compare(run, tmp_path):
     for k in (0, 1):
         shutil.copytree(run, tmp_path / "both" / f"seed_{k}")
     with pytest.raises(nb.NestbedError, match="holds several runs: seed_0, seed_1; give one, or `nestbed compare`"):
-        cli.evaluate(str(tmp_path / "both"), system=LEAK)
+        evaluate(str(tmp_path / "both"), system=LEAK)

@@ -22,13 +22,15 @@ from numpyro.distributions.transforms import AffineTransform
 
 import nestbed as nb
 from children import NESTBED, PATIENCE, alive, nestbed, running
+from nestbed.faces.cli.settings import assignments
 from nestbed.numerics import storage
 from nestbed.policies.recurrent import Mean
 from nestbed.runs import fingerprint
 from nestbed.runs import folder as runs
-from nestbed.training.config import TrainConfig, assignments, read
-from nestbed.training.score_climbing import ScoreClimbing
-from nestbed.training.trainer import DivergedError
+from nestbed.runs.run import Log, fresh
+from nestbed.runs.train import DivergedError
+from nestbed.training.score_climbing import ScoreClimbing, ScoreClimbingConfig
+from nestbed.training.toml import read
 from toys import TRAINING, Leak, LinearLeak
 
 HERE = Path(__file__).parent
@@ -61,7 +63,6 @@ def resume(folder, system=None, config=SMALL, key=0):
 def test_a_folder_holds_plain_data(folder):
     names = {"config.toml", "run.json", "metrics.jsonl", "checkpoint.npz", "policy_best.npz", "policy_last.npz"}
     assert names <= {file.name for file in folder.iterdir()}
-    assert (folder / "curve.png").stat().st_size > 10_000
     about = json.loads((folder / "run.json").read_text())
     assert about["versions"]["jax"] == jax.__version__
     assert about["system"]["settings"]["prior"] == {"rate": "Normal(loc=1.0, scale=0.7)"}
@@ -89,14 +90,14 @@ def test_saved_by_hand_is_the_same_run(tmp_path):
 
 
 def test_the_saved_configuration_can_be_used_again(folder):
-    assert TrainConfig().updated(read(folder / "config.toml")) == SMALL.resolve(LinearLeak())
+    assert ScoreClimbingConfig().updated(read(folder / "config.toml")) == SMALL.resolve(LinearLeak())
 
 
 def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
     system = nb.systems.load("linear_pendulum")
     config = SMALL.resolve(system)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), ScoreClimbing(system, config).template())
-    runs.fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
+    fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
     assert nb.load_run(tmp_path).system is system
 
 
@@ -105,7 +106,7 @@ def test_a_run_of_a_built_in_system_needs_no_system_to_load(tmp_path):
 
 def test_a_folder_with_a_run_is_not_overwritten(folder):
     before = (folder / "checkpoint.npz").read_bytes()
-    with pytest.raises(nb.NestbedError, match="holds a run already; continue it with --resume"):
+    with pytest.raises(nb.NestbedError, match="holds a run already; resume it or choose another"):
         nb.train(jax.random.key(0), LinearLeak(), SMALL, out=folder)
     assert (folder / "checkpoint.npz").read_bytes() == before
 
@@ -135,7 +136,7 @@ def ended(*gains, error=0.05, config=SMALL):
     """Return how a training with these gains went."""
     rows = [{"iteration": i, "eig": eig, "eig_error": error} for i, eig in enumerate(gains)]
     full = dataclasses.replace(config, trajectories=64).resolve(LinearLeak())
-    return runs.Log(full, rows, {"system": {"name": "LinearLeak"}, "key": [0, 7]})
+    return Log(full, rows, {"system": {"name": "LinearLeak"}, "key": [0, 7]})
 
 
 def test_a_training_that_got_worse_says_so():
@@ -167,20 +168,21 @@ def test_the_best_of_many_is_expected_to_be_above_the_last():
 
 
 def test_train_and_show_tell_the_verdict(folder, capsys):
-    from nestbed.faces import cli
+    from nestbed.faces.cli.show import show
+    from nestbed.faces.cli.train import train
 
     rows = [{"iteration": i, "eig": eig, "eig_error": 0.05, "seconds": 1.0} for i, eig in enumerate((4.71, 2.0, 1.87))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "made the policy worse" in nb.load_run(folder, LinearLeak()).verdict
     toy = f"{HERE / 'toys.py'}:LinearLeak"
-    for tell in (lambda: cli.show(folder), lambda: cli.train(toy, out=folder, resume=True, quiet=True)):
+    for tell in (lambda: show(folder), lambda: train(toy, out=folder, resume=True, quiet=True)):
         tell()
         told = capsys.readouterr().out
         assert "Beware: the training made the policy worse: 1.87 ± 0.05 nats after iteration 2" in told
     shutil.copytree(folder, folder / "seed_7")
     (folder / "run.json").unlink()
     shutil.copytree(folder / "seed_7", folder / "seed_8")
-    cli.show(folder)
+    show(folder)
     assert capsys.readouterr().out.count("Beware: seed 0: the training made the policy worse") == 2
 
 
@@ -193,13 +195,13 @@ def test_a_falling_schedule_cannot_be_made_longer(folder):
 
 def test_compare_scores_the_mean_of_the_last_policy(tmp_path, monkeypatch):
     from nestbed.evaluation import comparison
-    from nestbed.faces import cli
+    from nestbed.faces.cli.compare import compare
 
     system = nb.systems.load("linear_pendulum")
     config = SMALL.resolve(system)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), ScoreClimbing(system, config).template())
     blank = blank._replace(best=jax.tree.map(lambda leaf: leaf + 1, blank.policy))
-    runs.fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
+    fresh(jax.random.key(0), system, config, blank, BLANK).save(tmp_path)
     seen = {}
 
     def spy(key, system, policies, **settings):
@@ -208,7 +210,7 @@ def test_compare_scores_the_mean_of_the_last_policy(tmp_path, monkeypatch):
 
     monkeypatch.setattr(comparison, "compare", spy)
     with pytest.raises(nb.NestbedError, match="seen"):
-        cli.compare("linear_pendulum", [tmp_path])
+        compare("linear_pendulum", [tmp_path])
     assert isinstance(seen[tmp_path.name], Mean)
     assert (seen[tmp_path.name].policy.log_std == 0).all()
     assert seen["horizon"] == 3  # that of the training
@@ -573,7 +575,7 @@ def test_divergence_keeps_the_last_good_policy(tmp_path):
 
 def test_assignments():
     pairs = ["eta=0.5", "policy.cell=lstm", "policy.head=[8, 4]", "conditional=false", 'belief="exact"', "sweeps = 2"]
-    config = TrainConfig().updated(assignments(pairs)).resolve(LinearLeak())
+    config = ScoreClimbingConfig().updated(assignments(pairs)).resolve(LinearLeak())
     assert (config.eta, config.belief, config.sweeps, config.conditional) == (0.5, "exact", 2, False)
     assert (config.policy.cell, config.policy.head) == ("lstm", (8, 4))
 
@@ -606,7 +608,7 @@ def test_assignments():
 )
 def test_mistakes_in_a_configuration(pairs, told):
     with pytest.raises(nb.NestbedError, match=told):
-        TrainConfig().updated(assignments(pairs)).resolve(LinearLeak())
+        ScoreClimbingConfig().updated(assignments(pairs)).resolve(LinearLeak())
 
 
 def test_lists_are_as_good_as_tuples():
@@ -745,7 +747,7 @@ def test_config_prints_what_train_reads(tmp_path):
     file = tmp_path / "my.toml"
     file.write_text(nestbed("config", "cart_pole").stdout)
     system = nb.systems.load("cart_pole")
-    assert TrainConfig().updated(read(file)) == TrainConfig().resolve(system)
+    assert ScoreClimbingConfig().updated(read(file)) == ScoreClimbingConfig().resolve(system)
 
 
 def start(out, iterations=150):

@@ -7,7 +7,7 @@ def main() -> None:
     """Run the command line."""
     interrupts.install()
     try:
-        from nestbed.faces.cli import main as run
+        from nestbed.faces.cli.app import main as run
 
         run()
     except (Exception, KeyboardInterrupt):

@@ -6,7 +6,7 @@ from typing import Any
 
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
-from nestbed.runs.folder import Run
+from nestbed.runs.run import Run
 
 FOLDER = "tensorboard"
 

@@ -16,11 +16,12 @@ from matplotlib.textpath import text_to_path
 from nestbed.numerics import storage
 from nestbed.numerics.intervals import of_means, quantile
 from nestbed.numerics.text import visible
+from nestbed.runs.folder import CURVE
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
     from nestbed.model.system import BaseSystem
-    from nestbed.runs.folder import Log
+    from nestbed.runs.run import Log
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES = ("-", "--", ":")
@@ -29,18 +30,19 @@ HANDLE = 0.65
 """Inches that a legend needs beside the words of an entry."""
 
 
-def information_gain(scores: "Comparison", system: "BaseSystem", file: Path, name: str | None = None) -> None:
+def information_gain(estimates: "Comparison", system: "BaseSystem", file: Path, name: str | None = None) -> None:
     """Draw information gained against experiments done, with its 95 % interval."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()
-    for i, score in enumerate(scores):
-        total = np.cumsum(score.steps, axis=1)
+    for i, estimate in enumerate(estimates):
+        assert estimate.steps is not None, "a comparison has gains by experiment"
+        total = np.cumsum(estimate.steps, axis=1)
         done = np.arange(total.shape[1] + 1)
         mean, low, high = (np.insert(values, 0, 0.0) for values in (total.mean(axis=0), *of_means(total)))
         look = style(i)
-        axes.plot(done, mean, **look, label=plain(f"{score.policy}: {score.mean:.2f} nats"))
+        axes.plot(done, mean, **look, label=plain(f"{estimate.policy}: {estimate.mean:.2f} nats"))
         axes.fill_between(done, low, high, color=look["color"], alpha=0.2, linewidth=0)
-    learned = "what each policy learns" if len(scores) > 1 else f"what {scores[0].policy} learns"
+    learned = "what each policy learns" if len(estimates) > 1 else f"what {estimates[0].policy} learns"
     title(figure, f"{name or system.name}: {learned} about {', '.join(system.parameter_names)}")
     axes.set(xlabel="experiments done", ylabel="information gained (nats)", xlim=(0, done[-1]))
     axes.grid(alpha=0.3)
@@ -69,12 +71,15 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str, behind: Behind 
     if len(runs) == 1:
         errors = np.array([row["eig_error"] or np.nan for row in runs[0].metrics], float)
         spread = quantile(runs[0].config.trajectories - 1) * errors
-        told, band = f"nestbed: {mean[-1]:.2f}", "95 % interval" + ("" if behind is None else f" ({behind.name}: ± sd)")
+        label, band = (
+            f"nestbed: {mean[-1]:.2f}",
+            "95 % interval" + ("" if behind is None else f" ({behind.name}: ± sd)"),
+        )
     else:
         spread = curves.std(axis=0, ddof=1)
-        told, band = f"nestbed, {len(runs)} trainings: {mean[-1]:.2f} ± {spread[-1]:.2f}", "± sd over trainings"
+        label, band = f"nestbed, {len(runs)} trainings: {mean[-1]:.2f} ± {spread[-1]:.2f}", "± sd over trainings"
         axes.plot(done, curves.T, color=COLOURS[0], linewidth=0.6, alpha=0.5)
-    axes.plot(done, mean, color=COLOURS[0], label=told)
+    axes.plot(done, mean, color=COLOURS[0], label=label)
     axes.fill_between(done, mean - spread, mean + spread, color=COLOURS[0], alpha=0.2, linewidth=0)
     title(figure, name)
     axes.set(
@@ -85,6 +90,13 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str, behind: Behind 
     axes.grid(alpha=0.3)
     legend(figure, axes.get_legend_handles_labels()[0], f"bands: {band}")
     save(figure, file)
+
+
+def save_curve(runs: "Sequence[Log]", folder: Path) -> Path:
+    """Draw the learning curve of a folder's runs in it, and return the file."""
+    with storage.saving(folder):
+        learning_curve(runs, folder / CURVE, runs[0].title)
+    return folder / CURVE
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -117,8 +129,8 @@ def legend(figure: Figure, handles: Sequence[Any], heading: str | None = None) -
     widest = max(_width(label, size) for label in labels) + HANDLE
     columns = max(1, min(len(labels), 3, int(room / widest)))
     labels = [plain(wrapped(label, room / columns - HANDLE, size)) for label in labels]
-    told = {"frameon": False, "title": heading, "title_fontsize": size, "alignment": "left", "fontsize": size}
-    drawn = figure.legend(handles, labels, loc="outside lower left", ncols=columns, **told)
+    look = {"frameon": False, "title": heading, "title_fontsize": size, "alignment": "left", "fontsize": size}
+    drawn = figure.legend(handles, labels, loc="outside lower left", ncols=columns, **look)
     figure.set_figheight(figure.get_figheight() + drawn.get_window_extent().height / figure.dpi)
 
 
@@ -134,9 +146,9 @@ def _broken(text: str, inches: float, size: float, lines: int) -> str:
         return text
     most = math.ceil(1.5 * len(text) * inches / whole)  # of narrow letters more go into a line than on average
     for count in range(most, 1, -1):
-        found = textwrap.wrap(text, count, max_lines=lines, placeholder=" …")
-        if max(_width(line, size) for line in found) <= inches:
-            return "\n".join(found)
+        broken = textwrap.wrap(text, count, max_lines=lines, placeholder=" …")
+        if max(_width(line, size) for line in broken) <= inches:
+            return "\n".join(broken)
     return text
 
 

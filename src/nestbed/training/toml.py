@@ -39,7 +39,7 @@ def parse(data: bytes, file: Path) -> dict[str, Any]:
 
 def _lines(config: Any) -> list[str]:
     pairs = [
-        (f"{f.name} = {_value(getattr(config, f.name))}", f.metadata["help"])
+        (f"{f.name} = {_value(getattr(config, f.name))}", f.metadata["help"].format(**f.metadata))
         for f in dataclasses.fields(config)
         if f.metadata
     ]

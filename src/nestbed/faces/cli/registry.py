@@ -1,0 +1,14 @@
+"""The commands there are, by name."""
+
+from nestbed.numerics.registry import Entry, Registry
+
+COMMANDS = Registry(
+    "command",
+    Entry("systems", "nestbed.faces.cli.systems:systems", "List the built-in systems."),
+    Entry("config", "nestbed.faces.cli.config:config", "Print the settings of a training, to change and give back."),
+    Entry("train", "nestbed.faces.cli.train:train", "Learn a policy that chooses the most informative inputs."),
+    Entry("show", "nestbed.faces.cli.show:show", "Print training runs and draw their curves."),
+    Entry("evaluate", "nestbed.faces.cli.evaluate:evaluate", "Estimate what one policy gains, between two bounds."),
+    Entry("compare", "nestbed.faces.cli.compare:compare", "Compare what policies gain about a system's parameters."),
+)
+"""Each is imported when it is called, or when its own help is asked for; those files load jax only as they run."""
