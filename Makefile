@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench paper clean
+.PHONY: demo test test-slow lint bench graph paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -19,10 +19,14 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Most of the tests' time is compiling, so here it is done with less effort; test-slow compiles as users do.
-test: lint  ## lint, types and tests, in a few minutes
-	XLA_FLAGS="--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true" $(BIN)/pytest -n 2 --durations=25
+FAST := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+
+test: lint  ## lint, types, floors and tests, in a few minutes
+	XLA_FLAGS="$(FAST)" $(BIN)/pytest -n 2 --durations=25
 
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0
@@ -35,6 +39,9 @@ bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+
+graph: .venv/ready  ## docs/dependencies.png: which floor imports from which
+	$(BIN)/python docs/dependencies.py docs/dependencies.png
 
 paper: .venv/ready  ## every table and figure of the paper again, 40 minutes; goes on where it stopped
 	$(BIN)/python -m paper all

@@ -117,7 +117,7 @@ class Policy(eqx.Module):
         (Policy(lambda c, x: (c[:1], x)), "changed its carry"),
         (Policy(lambda c, x: (c, 3.0 + 0 * x)), r"gave flow = 3 at step 0, outside the limits \(-1.0, 1.0\)"),
         (Policy(lambda c, x: (c, x * jnp.nan)), "gave the design flow = nan at step 0 of Leak"),
-        (Policy(lambda c, x: (c, x.speed[None])), r"step asks a vector for 'speed': x holds .* \('level',\).* x\[0\]"),
+        (Policy(lambda c, x: (c, x.speed[None])), r"step asks a vector for 'speed': y holds .* \('level',\).* y\[0\]"),
         (Policy(lambda c, x: (c, x["speed"][None])), "step asks a vector for 'speed'"),
         (3, "needs the methods init"),
         (None, "needs the methods init"),
@@ -271,10 +271,10 @@ def test_a_system_does_not_change_behind_its_compiled_programs():
 @pytest.mark.parametrize(
     ("states", "designs", "told"),
     [
-        (np.zeros((4, 1)), np.zeros((4, 1)), "one more state than designs"),
+        (np.zeros((4, 1)), np.zeros((4, 1)), "one more observation than designs"),
         (np.zeros((4, 2)), np.zeros((3, 1)), "needs"),
-        (np.zeros((1, 1)), np.zeros((0, 1)), "one more state than designs"),
-        (np.full((4, 1), np.nan), np.zeros((3, 1)), r"states hold a value that is not finite at \[0, 0\]"),
+        (np.zeros((1, 1)), np.zeros((0, 1)), "one more observation than designs"),
+        (np.full((4, 1), np.nan), np.zeros((3, 1)), r"observations hold a value that is not finite at \[0, 0\]"),
     ],
 )
 def test_records(states, designs, told):
@@ -293,7 +293,7 @@ def test_a_slip_in_a_components_name_is_told():
 
 
 def test_text_is_no_data():
-    with pytest.raises(NestbedError, match=r"record's states must be an array of numbers, but \[\['1.0'\]"):
+    with pytest.raises(NestbedError, match=r"record's observations must be an array of numbers, but \[\['1.0'\]"):
         nb.posterior(KEY, LEAK, [["1.0"], ["1.1"]], [[0.5]])
     with pytest.raises(NestbedError, match="record's designs must be an array of numbers"):
         nb.posterior(KEY, LEAK, [[1.0], [1.1]], "abc")
@@ -305,7 +305,9 @@ def test_text_is_no_data():
 
 def test_policies_of_another_system():
     pendulum, linear = nb.systems.load("nonlinear_pendulum"), nb.systems.load("linear_pendulum")
-    with pytest.raises(NestbedError, match=r"Random was made for NonlinearPendulum, with the states .*but Leak has"):
+    with pytest.raises(
+        NestbedError, match=r"Random was made for NonlinearPendulum, with the observations .*but Leak"
+    ):
         nb.eig(KEY, LEAK, nb.policies.Random(pendulum), **SMALL)
     with pytest.raises(NestbedError, match="Chirp was made for Leak, with the designs Box"):
         nb.eig(KEY, Leak(designs=nb.Box(flow=(0.0, 1.0))), nb.policies.Chirp(LEAK), **SMALL)

@@ -1,6 +1,7 @@
 """Expected information gain, posteriors and comparisons."""
 
 import csv
+import dataclasses
 import math
 
 import jax
@@ -11,7 +12,7 @@ from scipy import stats
 import nestbed as nb
 from nestbed.evaluation import comparison
 from nestbed.faces import figures
-from nestbed.numerics import intervals
+from nestbed.numerics import blocks, intervals
 from toys import Leak, LinearLeak
 
 KEY = jax.random.key(0)
@@ -31,11 +32,9 @@ def test_every_trajectory_counts_once(count):
 
 
 def test_estimates_do_not_depend_on_the_number_of_cores(monkeypatch):
-    from nestbed.evaluation import eig as module
-
     go = lambda: nb.eig(KEY, LinearLeak(), nb.policies.Random(LinearLeak()), trajectories=40, **SMALL).gains  # noqa: E731
     first = go()
-    monkeypatch.setattr(module, "cores", lambda: 1)
+    monkeypatch.setattr(blocks, "cores", lambda: 1)
     np.testing.assert_array_equal(first, go())
 
 
@@ -84,7 +83,7 @@ def test_a_policys_score_does_not_hang_on_the_others_beside_it():
     alone = nb.compare(KEY, system, {"prbs": prbs}, **settings)[0]
     beside = nb.compare(KEY, system, {"random": random, "prbs": prbs}, **settings)[1]
     assert alone.mean == beside.mean
-    assert (alone.spce, alone.snmc) == (beside.spce, beside.snmc)
+    assert (alone.spce.mean, alone.snmc.mean) == (beside.spce.mean, beside.snmc.mean)
     twice = nb.compare(KEY, system, {"prbs": prbs, "again": prbs}, **settings)
     assert twice[0].mean != twice[1].mean
 
@@ -104,28 +103,30 @@ def test_comparison_gives_bounds_of_as_many_records():
     assert "(sPCE" in str(comparison.Comparison([score]))
 
 
-def scored(**estimates):
-    steps = np.zeros((4, 3))
-    return comparison.Comparison([comparison.Score(n, m, 0.2, e, steps) for n, (m, e) in estimates.items()])
+def estimated(**estimates):
+    """Return estimates from four values each with such a mean and standard error."""
+    spread = np.array([-1.0, -1.0, 1.0, 1.0]) * np.sqrt(3.0)
+    return comparison.Comparison([nb.PolicyEstimate(m + e * spread, policy=name) for name, (m, e) in estimates.items()])
 
 
 def test_the_probability_that_one_policy_beats_another():
     """Means 3 and 2.5 with errors 0.3 and 0.4 are one combined error apart: 84 % if normal, less by Student's t."""
-    scores = scored(one=(3.0, 0.3), other=(2.5, 0.4), far=(0.0, 0.1))
+    found = estimated(one=(3.0, 0.3), other=(2.5, 0.4), far=(0.0, 0.1))
     degrees = 0.25**2 / (0.3**4 / 3 + 0.4**4 / 3)  # Welch and Satterthwaite; four trajectories each
     chance = stats.t.cdf(1.0, degrees)
     assert 0.80 < chance < 0.83
-    assert scores.beats("one", "other") == pytest.approx(chance, abs=1e-6)
-    assert scores.beats("other", "one") == pytest.approx(1 - chance, abs=1e-6)
-    assert scores.beats("one", "one") == 0.5
-    assert scores.beats("one", "far") > 0.995
-    assert "one" in str(scores)
+    assert found.beats("one", "other") == pytest.approx(chance, abs=1e-6)
+    assert found.beats("other", "one") == pytest.approx(1 - chance, abs=1e-6)
+    assert found.beats("one", "one") == 0.5
+    assert found.beats("one", "far") > 0.995
+    assert "one" in str(found)
     with pytest.raises(nb.NestbedError, match="no policy 'oter' in the comparison; did you mean 'other'"):
-        scores.beats("one", "oter")
-    certain = scored(a=(1.0, 0.0), b=(2.0, 0.0), c=(1.0, 0.0), d=(1.0, float("nan")))
+        found.beats("one", "oter")
+    certain = estimated(a=(1.0, 0.0), b=(2.0, 0.0), c=(1.0, 0.0))
+    certain = comparison.Comparison([*certain, nb.PolicyEstimate(np.ones(1), policy="d")])
     assert [certain.beats("a", name) for name in "bc"] == [0.0, 0.5]
     assert np.isnan(certain.beats("b", "d"))
-    assert len(scores[:2]) == 2
+    assert len(found[:2]) == 2
 
 
 def test_few_trajectories_are_not_taken_for_many():
@@ -215,14 +216,15 @@ def test_estimates_scores_and_bounds_have_intervals():
 
 
 def test_tables_hold_every_estimate_and_every_chance(tmp_path):
-    spread = comparison.Spread(1.0, 0.5, 0.1)
-    scores = comparison.Comparison([s._replace(spce=spread, snmc=spread) for s in scored(a=(3.0, 0.3), b=(2.5, 0.4))])
-    comparison.save_table(scores, tmp_path / "table.csv")
+    (bound,) = estimated(bound=(1.0, 0.1))
+    both = estimated(a=(3.0, 0.3), b=(2.5, 0.4))
+    found = comparison.Comparison([dataclasses.replace(each, spce=bound, snmc=bound) for each in both])
+    comparison.save_table(found, tmp_path / "table.csv")
     with (tmp_path / "table.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert float(rows[0]["eig_mean_nats"]) == 3.0
     assert float(rows[1]["snmc_standard_error"]) == 0.1
-    assert float(rows[0]["probability_beats_b"]) == pytest.approx(scores.beats("a", "b"), abs=1e-6)
+    assert float(rows[0]["probability_beats_b"]) == pytest.approx(found.beats("a", "b"), abs=1e-6)
 
 
 def test_closed_form_gains_are_the_entropy_that_the_posterior_lost():

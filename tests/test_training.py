@@ -11,7 +11,7 @@ import pytest
 import nestbed as nb
 from nestbed.numerics import programs
 from nestbed.policies.recurrent import Recurrent
-from nestbed.smc.sweep import SweepInfo
+from nestbed.smc.sweep import Sweep, SweepInfo
 from nestbed.training import score_climbing
 from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
 from toys import TRAINING, Drive, Leak, LinearLeak
@@ -216,7 +216,7 @@ def test_metrics_have_what_the_run_is_judged_by():
     for row in run.metrics[1:]:
         assert 0 < row["ess"] <= 12
         assert 0 <= row["resampled"] <= 3
-        assert row["refreshed"] == 0 or 0 < row["acceptance"] <= 1
+        assert row["rejuvenated"] == 0 or 0 < row["acceptance"] <= 1
         parts = row["seconds_sweep"] + row["seconds_gradient"] + row["seconds_evaluation"]
         np.testing.assert_allclose(parts, row["seconds"])
     expected = 0.5 * np.log(2 * np.pi * np.e) + float(run.policy.log_std[0])

@@ -3,7 +3,7 @@
 from nestbed.belief.base import Belief
 from nestbed.belief.registry import BELIEFS
 from nestbed.model.system import BaseSystem
-from nestbed.numerics.errors import NestbedError
+from nestbed.numerics.errors import NestbedError, at_least_one
 
 
 def make(kind: str | Belief | None, system: BaseSystem, particles: int, moves: int) -> Belief:
@@ -14,6 +14,7 @@ def make(kind: str | Belief | None, system: BaseSystem, particles: int, moves: i
                 f"the belief is one of {kind.system}, but the system is {system}; make it for this system."
             )
         return kind
+    at_least_one(particles=particles, moves=moves)
     name = simplest(system) if kind is None else kind
     return BELIEFS.find(name).load().make(system, particles, moves)
 

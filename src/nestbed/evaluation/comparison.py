@@ -20,7 +20,7 @@ from nestbed.numerics.intervals import chance_above
 from nestbed.policies.base import Policy
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PolicyEstimate(Estimate):
     """One policy's expected information gain over several seeds, in nats, with bounds where they were asked for."""
 

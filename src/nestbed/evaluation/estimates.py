@@ -9,7 +9,7 @@ from jaxtyping import Float
 from nestbed.numerics.intervals import Interval, of_mean
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimate:
     """The mean of independent values, one of each simulated record, in nats."""
 
