@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 import nestbed as nb
+from nestbed import likelihood as likelihoods
 from nestbed.likelihood import history
+from nestbed.likelihood.base import Record
 
 ROUNDS, REPEATS = 6, 12
 
@@ -32,12 +34,12 @@ def inputs(system, N, M, T):
     states, designs = (
         jax.random.uniform(k, s) - 0.5 for k, s in zip(keys[1:], ((N, T + 1, 4), (N, T, 1)), strict=True)
     )
-    return history.tabulate(states, designs), jnp.int32(T), theta
+    return history.tabulate(Record(states, designs)), jnp.int32(T), theta
 
 
 def main(N=256, M=256, T=50):
     system = nb.systems.load("cart_pole")
-    kernel = jax.jit(lambda *a: history.log_likelihood(system, *a))
+    kernel = jax.jit(lambda *a: history.log_likelihood(likelihoods.of(system), *a)[1])
     arguments = inputs(system, N, M, T)
     start = time.perf_counter()
     jax.block_until_ready(kernel(*arguments))

@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import nestbed as nb
+from nestbed import likelihood as likelihoods
 from nestbed.belief import ibis
 from nestbed.likelihood import history
+from nestbed.likelihood.base import Record
 from nestbed.training.score_climbing import ScoreClimbing
 
 ITERATIONS = 8
@@ -30,13 +32,13 @@ def likelihood_seconds(climber, sweep):
     rows = max(1, config.trajectories // ibis.CHUNK)
     turns = -(-np.asarray(sweep.info.rejuvenated) // rows)  # chunks rejuvenated before each experiment
     lengths = jnp.array(np.repeat(np.arange(config.horizon), turns * config.moves), jnp.int32)
-    table = history.tabulate(sweep.observations[:rows], sweep.designs[:rows])
+    table = history.tabulate(Record(sweep.observations[:rows], sweep.designs[:rows]))
     theta = tuple(value[:rows] for value in sweep.belief.theta)
 
     @jax.jit
     def replay(lengths):
         def once(i, total):
-            return total + history.log_likelihood(system, table, lengths[i], theta)
+            return total + history.log_likelihood(likelihoods.of(system), table, lengths[i], theta)[1]
 
         return jax.lax.fori_loop(0, lengths.size, once, jnp.zeros(theta[0].shape))
 

@@ -305,9 +305,7 @@ def test_text_is_no_data():
 
 def test_policies_of_another_system():
     pendulum, linear = nb.systems.load("nonlinear_pendulum"), nb.systems.load("linear_pendulum")
-    with pytest.raises(
-        NestbedError, match=r"Random was made for NonlinearPendulum, with the observations .*but Leak"
-    ):
+    with pytest.raises(NestbedError, match=r"Random was made for NonlinearPendulum, with the observations .*but Leak"):
         nb.eig(KEY, LEAK, nb.policies.Random(pendulum), **SMALL)
     with pytest.raises(NestbedError, match="Chirp was made for Leak, with the designs Box"):
         nb.eig(KEY, Leak(designs=nb.Box(flow=(0.0, 1.0))), nb.policies.Chirp(LEAK), **SMALL)

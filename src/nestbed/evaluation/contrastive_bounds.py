@@ -28,9 +28,9 @@ from nestbed.policies.base import Policy, prepare
 
 GROUP = 16
 """Records that are compared with the same contrastive draws; the draws then cost next to nothing."""
-CHUNK = 4096
-"""Contrastive draws at a time: whatever L is, no more than GROUP × CHUNK numbers are held."""
-MOST = 10**12
+DRAWS_AT_A_TIME = 4096
+"""Contrastive draws at a time: whatever L is, no more than GROUP × DRAWS_AT_A_TIME numbers are held."""
+MOST_DRAWS = 10**12
 """More draws than this are taken for a slip."""
 
 
@@ -100,8 +100,10 @@ def bounds(
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, outer=outer, contrastive=contrastive)
-    if contrastive > MOST:
-        raise NestbedError(f"contrastive is {contrastive}, but more than {MOST:,} draws would take days; give fewer.")
+    if contrastive > MOST_DRAWS:
+        raise NestbedError(
+            f"contrastive is {contrastive}, but more than {MOST_DRAWS:,} draws would take days; give fewer."
+        )
     ready = prepare(policy, system, horizon)
     groups = -(-outer // GROUP)
     size = -(-outer // groups)
@@ -146,12 +148,12 @@ def _likelihoods(
     def chunk(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
         top, total = carry
         each = _chunk(key, system, table, steps, i)
-        each = jnp.where(jnp.arange(CHUNK) < contrastive - i * CHUNK, each, -jnp.inf)
+        each = jnp.where(jnp.arange(DRAWS_AT_A_TIME) < contrastive - i * DRAWS_AT_A_TIME, each, -jnp.inf)
         higher = jnp.maximum(top, jnp.max(each, axis=1))
         total = total * jnp.exp(top - higher) + jnp.sum(jnp.exp(each - higher[:, None]), axis=1)
         return higher, total
 
-    chunks = (contrastive + CHUNK - 1) // CHUNK
+    chunks = (contrastive + DRAWS_AT_A_TIME - 1) // DRAWS_AT_A_TIME
     nothing = jnp.full(own.shape, jnp.finfo(float).min), jnp.zeros(own.shape)
     top, total = jax.lax.fori_loop(0, chunks, chunk, nothing)
     return own, top + jnp.log(total)
@@ -161,7 +163,7 @@ def _chunk(
     key: jax.Array, system: BaseSystem, table: history.Table, steps: Int[Array, ""], i: Int[Array, ""]
 ) -> Float[Array, "C K"]:
     """Return the log-likelihood of each record under one chunk of contrastive draws."""
-    draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
+    draws = system.parameters.draw(jax.random.fold_in(key, i), (1, DRAWS_AT_A_TIME))
     return history.log_likelihood(likelihoods.of(system), table, steps, draws)[1]
 
 
@@ -188,12 +190,12 @@ def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int)
     steps = record.designs.shape[1]
     table = history.tabulate(record)
     chunk = eqx.filter_jit(_chunk)
-    for i in range(-(-contrastive // CHUNK)):
+    for i in range(-(-contrastive // DRAWS_AT_A_TIME)):
         interrupts.check()
         bad = np.argwhere(np.isnan(chunk(key, system, table, jnp.asarray(steps), jnp.asarray(i))))
         if len(bad):
             row, column = bad[0]
-            draws = system.parameters.draw(jax.random.fold_in(key, i), (1, CHUNK))
+            draws = system.parameters.draw(jax.random.fold_in(key, i), (1, DRAWS_AT_A_TIME))
             theta = jnp.stack([value[0, column] for value in draws])
             faults.check(
                 system, faults.Fault(jnp.array(steps - 1), record.observations[row], record.designs[row], theta)

@@ -19,7 +19,7 @@ from nestbed.numerics.errors import at_least_one
 from nestbed.policies.base import Policy, prepare
 from nestbed.smc.sweep import compiled_sweep
 
-BLOCK = 8
+TOGETHER = 8
 """Trajectories run together. They are independent here, so blocks of them share the cores better than one large
 program does; the size never depends on the machine, so neither do the numbers."""
 
@@ -72,7 +72,7 @@ def estimate(
     trajectories: int,
     gain: str,
     *,
-    block: int = BLOCK,
+    block: int = TOGETHER,
     progress: Progress | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""

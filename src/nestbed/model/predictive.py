@@ -69,10 +69,10 @@ def check_plausible(system: "BaseSystem") -> None:
     """Warn, once for a system, of a step that is far too long for its drift and of a floor above its noise."""
     seen = visited(system)
     steps = zip(system.state, seen.x, seen.euler, seen.fine, strict=True)
-    told = [sentence for name, *values in steps if (sentence := _long_step(name, *values))]
-    if told:
+    found = [sentence for name, *values in steps if (sentence := _long_step(name, *values))]
+    if found:
         warnings.warn(
-            f"one step of {system.name} {told[0]}: step = {system.step:g} is too long for its drift; give it in the "
+            f"one step of {system.name} {found[0]}: step = {system.step:g} is too long for its drift; give it in the "
             "time unit of the drift (seconds, where rates are per second), or make it shorter.",
             stacklevel=outside(),
         )

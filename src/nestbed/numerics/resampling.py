@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-BLOCK = 32
+CATEGORICAL_BLOCK = 32
 
 
 def systematic(uniforms: Float[Array, "*n 1"], log_weights: Float[Array, "*n M"]) -> Int[Array, "*n M"]:
@@ -33,11 +33,13 @@ def conditional(uniforms: Float[Array, " N"], log_weights: Float[Array, " N"]) -
 def categorical(uniforms: Float[Array, "N 1"], log_weights: Float[Array, "N M"]) -> Int[Array, " N"]:
     """Return one index a row, drawn from that row's weights: first a block of them, then one within the block."""
     rows, count = log_weights.shape
-    weights = jnp.pad(jnp.exp(log_weights), ((0, 0), (0, -count % BLOCK))).reshape(rows, -1, BLOCK)
+    weights = jnp.pad(jnp.exp(log_weights), ((0, 0), (0, -count % CATEGORICAL_BLOCK))).reshape(
+        rows, -1, CATEGORICAL_BLOCK
+    )
     blocks = jnp.cumsum(jnp.sum(weights, axis=-1), axis=-1)
     target = uniforms * blocks[:, -1:]
     block = jnp.minimum(jnp.sum(blocks <= target, axis=-1, keepdims=True), blocks.shape[1] - 1)
     before = jnp.where(block > 0, jnp.take_along_axis(blocks, jnp.maximum(block - 1, 0), axis=-1), 0.0)
     members = jnp.cumsum(jnp.take_along_axis(weights, block[:, :, None], axis=1)[:, 0], axis=-1)
     member = jnp.sum(before + members <= target, axis=-1, keepdims=True)
-    return jnp.minimum(block * BLOCK + jnp.minimum(member, BLOCK - 1), count - 1)[:, 0]
+    return jnp.minimum(block * CATEGORICAL_BLOCK + jnp.minimum(member, CATEGORICAL_BLOCK - 1), count - 1)[:, 0]

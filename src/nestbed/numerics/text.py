@@ -4,7 +4,7 @@ import unicodedata
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of what moves, colours or turns around other characters instead of being one."""
-MOST = 2000
+LONGEST_SENTENCE = 2000
 """Characters of a sentence."""
 
 
@@ -18,7 +18,7 @@ def visible(text: str, keep: str = "\n") -> str:
 
 def sentence(text: str) -> str:
     """Return the text in one visible line, without what is beyond all reading."""
-    return visible(text if len(text) <= MOST else f"{text[:MOST]} …", keep="")
+    return visible(text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …", keep="")
 
 
 def _escaped(character: str) -> str:

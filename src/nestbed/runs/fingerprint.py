@@ -24,7 +24,7 @@ from nestbed.numerics.errors import NestbedError
 
 POINTS = 16
 """States, designs and parameters at which equations are compared."""
-FAR = 10.0
+FARTHER = 10.0
 """How much farther from the middle the states of a second set of points are."""
 TOLERANCE = 1e-7
 """Values differ if they do by more than this, relative to themselves and to the size that the others have."""
@@ -96,7 +96,7 @@ def _points(system: BaseSystem) -> np.ndarray:
     far = near.copy()  # where limits and end stops may be, at the corners of the box
     states, ends = len(system.state_names), len(system.state_names) + len(system.design_names)
     middle = np.median(rows[:, :states], axis=0)
-    far[:, :states] = middle + FAR * (far[:, :states] - middle)
+    far[:, :states] = middle + FARTHER * (far[:, :states] - middle)
     corners = np.array([system.designs.low, system.designs.high])
     far[:, states:ends] = corners[
         np.arange(POINTS)[:, None] // 2 ** np.arange(ends - states) % 2, np.arange(ends - states)
@@ -183,10 +183,10 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
         )
     equation = _changed(place, stored, system)
     if equation is not None:
-        told = f"{place} was trained on {stored['name']}, whose equations (the {equation}) have changed since"
+        sentence = f"{place} was trained on {stored['name']}, whose equations (the {equation}) have changed since"
         if resuming:
-            raise NestbedError(f"{told}; train in another folder.")
-        warnings.warn(f"{told}; its policy may not suit them.", stacklevel=3)
+            raise NestbedError(f"{sentence}; train in another folder.")
+        warnings.warn(f"{sentence}; its policy may not suit them.", stacklevel=3)
     return system
 
 
@@ -194,9 +194,9 @@ def _plain(value: Any) -> Any:
     """Return a setting of a system as JSON would give it back."""
     if isinstance(value, dist.Distribution):
         arguments = value.get_args()
-        told = f"{type(value).__name__}({', '.join(f'{n}={np.asarray(v).tolist()}' for n, v in arguments.items())})"
+        text = f"{type(value).__name__}({', '.join(f'{n}={np.asarray(v).tolist()}' for n, v in arguments.items())})"
         base = getattr(value, "base_dist", None)
-        return told if base is None or base.get_args() == arguments else f"{told} of {_plain(base)}"
+        return text if base is None or base.get_args() == arguments else f"{text} of {_plain(base)}"
     if hasattr(value, "items"):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):

@@ -41,7 +41,7 @@ POLICIES = LAST, BEST
 METRICS, ABOUT, CONFIG = "metrics.jsonl", "run.json", "config.toml"
 CURVE, DAMAGED = "curve.png", "checkpoint_damaged.npz"
 FILES = (CHECKPOINT, BEFORE, *POLICIES, METRICS, ABOUT, CONFIG, CURVE, DAMAGED)
-MOST = {METRICS: 2**28, ABOUT: 2**20, CONFIG: 2**16}
+LARGEST = {METRICS: 2**28, ABOUT: 2**20, CONFIG: 2**16}
 """Bytes that a file may hold at most; half a million iterations in the case of the metrics."""
 LONGEST = 200
 """Characters of a system's name."""
@@ -131,7 +131,7 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
         hint = "it is a folder, which nb.load_run reads" if os.path.isdir(place) else "there is no such file"
         raise NestbedError(f"cannot read the policy {place}: {hint}.")
     try:
-        about = storage.parse_json(str(storage.read(place, {"about": 4 * MOST[ABOUT]})["about"]))
+        about = storage.parse_json(str(storage.read(place, {"about": 4 * LARGEST[ABOUT]})["about"]))
         system = fingerprint.same_system(place, _described(about["system"]), system)
         sizes = PolicyConfig(**about["policy"])
         sizes.check()
@@ -252,7 +252,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """Read what a run hangs on besides its configuration."""
     file = folder / ABOUT
     try:
-        return _about(storage.read_json(file, MOST[ABOUT]))
+        return _about(storage.read_json(file, LARGEST[ABOUT]))
     except FileNotFoundError:
         inside = ", ".join(place.name for place in _seeds(folder))
         hint = f"; it holds {inside}, of which one can be given" if inside else ""
@@ -288,7 +288,7 @@ def load_config(folder: Path) -> Config:
     """Read the settings of a run; files from before there were several methods name none."""
     file = folder / CONFIG
     try:
-        stored = toml.parse(storage.read_bytes(file, MOST[CONFIG]), file)
+        stored = toml.parse(storage.read_bytes(file, LARGEST[CONFIG]), file)
     except OSError as error:
         raise NestbedError(f"cannot read the configuration {file}: {error.strerror}.") from None
     config = registry.config(stored.get("method")).updated(stored)
@@ -300,7 +300,7 @@ def read_metrics(folder: Path) -> list[Metrics]:
     """Return the whole lines; the last one may be torn."""
     file = folder / METRICS
     try:
-        lines = storage.read_bytes(file, MOST[METRICS]).splitlines()
+        lines = storage.read_bytes(file, LARGEST[METRICS]).splitlines()
     except OSError:
         raise NestbedError(f"the run in {folder} has no {METRICS}; restore it from a copy.") from None
     rows: list[Metrics] = []

@@ -57,13 +57,13 @@ class Log:
         """What to know of a training that made its policy worse; None if no error says so."""
         last, best, start = self.metrics[-1], max(self.metrics, key=lambda row: row["eig"]), self.metrics[0]
         if self._below(last, start, 1):
-            told = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
+            sentence = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
         elif self._below(last, best, len(self.metrics)):
-            told = f"the last policy is not the best: {_gained(last)}, from {_gained(start)}"
+            sentence = f"the last policy is not the best: {_gained(last)}, from {_gained(start)}"
         else:
             return None
         kept = f"the best was {_gained(best)}, which is kept as {BEST} (run.best)"
-        return f"{told}; {kept}; try {self.config.remedies}, and compare it with baselines."
+        return f"{sentence}; {kept}; try {self.config.remedies}, and compare it with baselines."
 
     def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
         """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""

@@ -16,7 +16,7 @@ from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.training.config import Config
 
-BLOCK = 64
+EVALUATED_TOGETHER = 64
 """Trajectories evaluated in one program: enough to fill the network's matrices."""
 
 Metrics = dict[str, Any]
@@ -72,7 +72,7 @@ class Trainer(ABC):
         """Estimate the expected information gain of the mean policy, with the training's N and M."""
         c = self.common
         ready = prepare(policy.mean(), self.system)
-        found = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, block=BLOCK)
+        found = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, block=EVALUATED_TOGETHER)
         return {"eig": found.mean, "eig_error": found.standard_error}
 
 

@@ -14,7 +14,7 @@ from nestbed.policies.registry import BASELINES
 from nestbed.systems.registry import SYSTEMS
 from nestbed.training.registry import METHODS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def python(code, **environment):

@@ -28,7 +28,7 @@ from nestbed.training.gradient import GradientInfo
 from nestbed.training.idad import IDAD, ascend, objective, spce
 from toys import TRAINING, Drive, Leak, LinearLeak
 
-TANK = f"{Path(__file__).parent / 'tank.py'}:Tank"
+TANK = f"{Path(__file__).parents[1] / 'tank.py'}:Tank"
 SMALL = nb.IDADConfig(
     iterations=3,
     steps=4,
@@ -164,7 +164,7 @@ def test_the_first_step_is_adams():
         np.testing.assert_allclose(change, rate, rtol=1e-3)
         np.testing.assert_array_equal(policy.log_std, state.policy.log_std)
     key = jax.random.split(jax.random.key(1), 1)[0]
-    np.testing.assert_allclose(told.bound, objective(key, system, state.policy, config), rtol=1e-6)
+    np.testing.assert_allclose(told.objective, objective(key, system, state.policy, config), rtol=1e-6)
 
 
 def test_annealing_after_iterations_without_a_better_bound(monkeypatch):

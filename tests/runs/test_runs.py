@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -33,7 +34,7 @@ from nestbed.training.score_climbing import ScoreClimbing, ScoreClimbingConfig
 from nestbed.training.toml import read
 from toys import TRAINING, Leak, LinearLeak
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TANK = f"{HERE / 'tank.py'}:Tank"
 SMALL = dataclasses.replace(TRAINING, iterations=2)
 BLANK = {"iteration": 0, "eig": 0.0, "eig_error": 0.1, "seconds": 1.0}
@@ -132,11 +133,15 @@ def test_another_run_is_not_resumed(folder, change, told):
     assert before == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+@cache
+def _resolved(config):
+    return dataclasses.replace(config, trajectories=64).resolve(LinearLeak())
+
+
 def ended(*gains, error=0.05, config=SMALL):
     """Return how a training with these gains went."""
     rows = [{"iteration": i, "eig": eig, "eig_error": error} for i, eig in enumerate(gains)]
-    full = dataclasses.replace(config, trajectories=64).resolve(LinearLeak())
-    return Log(full, rows, {"system": {"name": "LinearLeak"}, "key": [0, 7]})
+    return Log(_resolved(config), rows, {"system": {"name": "LinearLeak"}, "key": [0, 7]})
 
 
 def test_a_training_that_got_worse_says_so():
@@ -639,41 +644,41 @@ def test_mistakes_in_a_call():
 # The command line.
 
 
-def test_train_show_and_compare(tmp_path):
+def test_train_show_and_compare(command, tmp_path):
     out = tmp_path / "run"
-    told = nestbed("train", TANK, "--out", out, *FLAGS, "--tensorboard")
+    told = command("train", TANK, "--out", out, *FLAGS, "--tensorboard")
     assert told.returncode == 0, told.stderr
     assert "iteration 3/3  EIG" in told.stderr  # line by line, since this is no terminal
     assert "\x1b" not in told.stderr + told.stdout
     assert list((out / "tensorboard").glob("events.out.tfevents.*"))
-    told = nestbed("show", out)
+    told = command("show", out)
     assert told.returncode == 0, told.stderr
     assert "3 of 3 iterations done" in told.stdout
     small = ["--seeds", 2, "--trajectories", 2, "--belief", "exact"]
-    told = nestbed("compare", TANK, out, "--baselines", "random", *small)
+    told = command("compare", TANK, out, "--baselines", "random", *small)
     assert told.returncode == 0, told.stderr
     assert "run" in told.stdout
     assert "random" in told.stdout
 
 
-def test_resuming_keeps_settings_and_seeds(tmp_path):
+def test_resuming_keeps_settings_and_seeds(command, tmp_path):
     """Nothing but the folder need be told again."""
-    first = nestbed("train", TANK, "--out", tmp_path, *FLAGS, "eta=0.3", "--seed", 5, "--quiet")
+    first = command("train", TANK, "--out", tmp_path, *FLAGS, "eta=0.3", "--seed", 5, "--quiet")
     assert first.returncode == 0, first.stderr
-    again = nestbed("train", TANK, "--out", tmp_path, "--resume", "--set", "iterations=4", "--quiet")
+    again = command("train", TANK, "--out", tmp_path, "--resume", "--set", "iterations=4", "--quiet")
     assert again.returncode == 0, again.stderr
     run = nb.load_run(tmp_path, nb.systems.load(TANK))
     assert (run.iteration, run.config.eta, run.seed) == (4, 0.3, 5)
-    other = nestbed("train", TANK, "--out", tmp_path, "--resume", "--seed", 6)
+    other = command("train", TANK, "--out", tmp_path, "--resume", "--seed", 6)
     assert other.returncode == 2
     assert "has another seed or key" in other.stderr
 
 
-def test_resuming_what_is_not_there_is_refused(tmp_path, folder):
-    told = nestbed("train", TANK, "--out", tmp_path / "nowhere", "--resume")
+def test_resuming_what_is_not_there_is_refused(command, tmp_path, folder):
+    told = command("train", TANK, "--out", tmp_path / "nowhere", "--resume")
     assert told.returncode == 2
     assert "there is nothing to resume in" in told.stderr
-    told = nestbed("train", TANK, "--out", folder, "--resume", "--seeds", 2)
+    told = command("train", TANK, "--out", folder, "--resume", "--seeds", 2)
     assert told.returncode == 2
     assert "holds a single run" in told.stderr
 
@@ -707,8 +712,8 @@ def test_several_seeds(tmp_path):
         (["compare", TANK, "nowhere"], "there is no run in nowhere"),
     ],
 )
-def test_mistakes_on_the_command_line(arguments, told):
-    result = nestbed(*arguments)
+def test_mistakes_on_the_command_line(command, arguments, told):
+    result = command(*arguments)
     assert result.returncode == 2
     assert told in result.stderr
     assert "Traceback" not in result.stderr
@@ -805,7 +810,7 @@ def kill_and_resume(times, tmp_path):
             if draw.random() < 0.8:  # else anywhere, imports and compilation included
                 wait_for(out / "metrics.jsonl", process)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(draw.uniform(0.0, 4.0))
+                process.wait(draw.uniform(0.0, 2.0))
             landed += process.poll() is None
             process.kill()
         if (out / "checkpoint.npz").exists() or (out / "checkpoint_before.npz").exists():
@@ -817,8 +822,8 @@ def kill_and_resume(times, tmp_path):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_killed_and_resumed_three_times(tmp_path):
-    kill_and_resume(3, tmp_path)
+def test_killed_and_resumed_twice(tmp_path):
+    kill_and_resume(2, tmp_path)
 
 
 @pytest.mark.slow

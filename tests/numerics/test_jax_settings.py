@@ -1,0 +1,40 @@
+"""Importing nestbed sets jax up, leaves the environment as it was, and respects what a user has set."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SHOW = "print(jax.config.jax_enable_x64, jax.config.jax_compilation_cache_dir)"
+
+
+def python(code, **environment):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_environment_stays_and_jax_loads_later():
+    code = (
+        "import os, sys; before = dict(os.environ); import nestbed; assert 'jax' not in sys.modules; import jax; "
+        f"assert dict(os.environ) == before; {SHOW}"
+    )
+    assert python(code, XDG_CACHE_HOME="/nowhere") == "True /nowhere/nestbed/compiled"
+
+
+@pytest.mark.parametrize("order", ["import jax, nestbed", "import nestbed, jax"])
+def test_a_users_own_cache_folder_stays(order):
+    assert python(f"{order}; {SHOW}", JAX_COMPILATION_CACHE_DIR="/mine") == "True /mine"
+
+
+def test_a_users_own_32_bits_stay_and_are_told_in_a_sentence():
+    code = (
+        "import nestbed as nb\n"
+        "try:\n    nb.systems.load('cart_pole')\n"
+        "except nb.NestbedError as error:\n    print(error)"
+    )
+    assert python(code, JAX_ENABLE_X64="0").startswith("jax runs in 32 bits, but filters need 64")
