@@ -26,7 +26,7 @@ FAST := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=t
 	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test: lint  ## lint, types, floors and tests, in a few minutes
-	XLA_FLAGS="$(FAST)" $(BIN)/pytest -n 2 --dist loadfile --durations=25
+	XLA_FLAGS="$(FAST)" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.3 $(BIN)/pytest -n 2 --dist loadfile --durations=25
 
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0

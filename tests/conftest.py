@@ -1,5 +1,6 @@
 """Strict settings for every test, and the command line without a new process."""
 
+import gc
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import warnings
 import pytest
 
 import nestbed  # noqa: F401  # sets float64 before jax starts
+
+gc.set_threshold(200_000, 20, 20)  # tracing makes millions of small objects, and collecting them is a tenth of it
 
 
 @pytest.fixture

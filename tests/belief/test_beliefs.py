@@ -221,6 +221,7 @@ def test_ibis_is_calibrated():
     check_calibration(Leak())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [no_jacobian, wrong_coordinates])
 def test_mutant_priors_are_not_calibrated(mutant, monkeypatch):
     monkeypatch.setattr(Prior, "log_density", mutant)

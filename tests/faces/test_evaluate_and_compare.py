@@ -72,6 +72,7 @@ def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
     assert total == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     compare(LEAK, baselines=["myopic"], options=Options(horizon=5, **SIZES))
     assert "T = 5" in words(capsys)

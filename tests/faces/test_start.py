@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from children import nestbed, run
+from children import run
 from nestbed.belief.registry import BELIEFS
 from nestbed.faces.cli.registry import COMMANDS
 from nestbed.policies.registry import BASELINES
@@ -52,8 +52,8 @@ def test_compiled_programs_are_kept(tmp_path):
     assert list((tmp_path / "nestbed" / "compiled").iterdir())
 
 
-def test_command_line(tmp_path):
-    told = nestbed(
+def test_command_line(command, tmp_path):
+    told = command(
         *[
             "compare",
             "linear_pendulum",
@@ -84,8 +84,8 @@ def test_command_line(tmp_path):
         (["compare", "cart_pole", "--out", "/proc/none"], "cannot write to the folder /proc/none"),
     ],
 )
-def test_command_line_mistakes(arguments, told):
-    result = nestbed(*arguments)
+def test_command_line_mistakes(command, arguments, told):
+    result = command(*arguments)
     assert result.returncode == 2
     assert told in result.stderr
     assert "Traceback" not in result.stderr
@@ -107,8 +107,8 @@ def test_a_full_disk_is_told_after_the_table(monkeypatch, tmp_path, capsys):
     assert "prbs" in capsys.readouterr().out
 
 
-def test_systems_are_listed():
-    told = nestbed("systems")
+def test_systems_are_listed(command):
+    told = command("systems")
     assert all(name in told.stdout for name in ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link"))
 
 

@@ -78,7 +78,7 @@ def test_the_general_gain_is_right_when_noise_is_unknown():
     """One experiment: the mean gain against nested quadrature over parameters and outcome, z below 4.5."""
     system = Gusty()
     policy = nb.policies.PRBS(system)
-    estimate = nb.eig(KEY, system, policy, horizon=1, trajectories=1500, particles=2048)
+    estimate = nb.eig(KEY, system, policy, horizon=1, trajectories=600, particles=2048)
     nodes, mass = np.polynomial.hermite_e.hermegauss(40)
     mass = mass / mass.sum()
     rate, gust = np.exp(0.3 * nodes)[:, None], np.exp(-1.0 + 0.3 * nodes)[None, :]

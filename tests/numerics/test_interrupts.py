@@ -112,6 +112,7 @@ def test_training_stops_between_iterations(installed, monkeypatch, tmp_path):
     assert nb.load_run(tmp_path, LEAK).iteration == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_was_started_to_ignore_it_goes_on(tmp_path):
     arguments = ("train", stopping.TANK, "--out", tmp_path, "--set", *stopping.FLAGS, "iterations=30")
     with running(*NESTBED, *arguments, interruptible=False) as process:

@@ -296,6 +296,7 @@ FLAGS = ["steps=2", "batch=4", "contrastive=5", "belief=exact"]
 FLAGS += ["policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
 
 
+@pytest.mark.slow
 def test_train_resume_show_and_compare(tmp_path, capsys):
     out, budget = tmp_path / "run", "gradient steps × 4 trajectories × 5 contrastive draws (paper: 10000 × 512 × 16383)"
     train(TANK, out=out, method="idad", set=[*FLAGS, "iterations=2"], quiet=True)

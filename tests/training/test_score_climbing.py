@@ -137,7 +137,8 @@ def learned_design(**changes):
     return float(mean.step(jax.random.key(0), mean.init(), jnp.zeros(1), jnp.zeros(1))[1][0])
 
 
-@pytest.mark.parametrize("conditional", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("conditional", [True, False])
 def test_training_reaches_a_known_optimum(conditional):
     """The untrained policy's mean is 2; the optimum lies elsewhere inside the box."""
     best = best_design()
@@ -210,6 +211,7 @@ def test_keys_matter():
     assert not same(one, other)
 
 
+@pytest.mark.slow
 def test_metrics_have_what_the_run_is_judged_by():
     run = nb.train(jax.random.key(3), Leak(), dataclasses.replace(SMALL, belief="ibis"))
     assert [row["iteration"] for row in run.metrics] == list(range(6))
@@ -323,6 +325,7 @@ def test_optimisers_and_schedules(optimiser, schedule):
     assert (moves[-1] < 0.15 * moves[0]) == (schedule != "constant") or optimiser == "rmsprop"
 
 
+@pytest.mark.slow
 def test_two_iterations_by_hand():
     """The whole loop once more from public pieces, with Adam written out: policy, reference, scores, best, norms."""
     system, key = LinearLeak(), jax.random.key(7)

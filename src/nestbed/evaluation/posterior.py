@@ -71,7 +71,8 @@ def posterior(
     made = beliefs.make(belief, system, particles, moves)
     learning.check_gain(made, gain)
     count = record.designs.shape[1]
-    result, fault = _compiled_infer(noise.as_key(key), made, _padded(record), jnp.asarray(count), gain)
+    capacity = max(SHORTEST, 1 << (count - 1).bit_length())
+    result, fault = _compiled_infer(noise.as_key(key), made, record.padded(capacity), jnp.asarray(count), gain)
     result = result._replace(log_predictive=result.log_predictive[:, :count], gains=result.gains[:, :count])
     made.likelihood.check_record(record)
     faults.check(system, fault)
@@ -112,13 +113,6 @@ def infer(
 
 
 _compiled_infer = eqx.filter_jit(infer)
-
-
-def _padded(record: Record) -> Record:
-    """Return records in buffers whose length is a power of two: records of many lengths then share a program."""
-    count = record.designs.shape[1]
-    spare = max(SHORTEST, 1 << (count - 1).bit_length()) - count
-    return Record(*(jnp.pad(part, ((0, 0), (0, spare), (0, 0))) for part in record))
 
 
 def _warn_of_collapse(result: Posterior, belief: Belief) -> None:

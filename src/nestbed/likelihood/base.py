@@ -27,6 +27,11 @@ class Record(NamedTuple):
     observations: Float[Array, "N T1 dy"]
     designs: Float[Array, "N T du"]
 
+    def padded(self, capacity: int) -> "Record":
+        """Return the same records in buffers with room for `capacity` experiments."""
+        spare = capacity - self.designs.shape[1]
+        return Record(*(jnp.pad(part, ((0, 0), (0, spare), (0, 0))) for part in self))
+
 
 class Row(NamedTuple):
     """One component of the next observation where it is linear in θ: Normal(offset + h · θ, variance)."""
