@@ -98,12 +98,8 @@ class State(NamedTuple):
     best_eig: Float[Array, ""]
 
 
-class IDAD(Trainer):
+class IDAD(Trainer[IDADConfig]):
     """One training run's fixed parts: system, configuration and the belief that evaluates it."""
-
-    def __init__(self, system: BaseSystem, config: IDADConfig):
-        super().__init__(system, config)
-        self.config = config
 
     def begin(self, key: jax.Array) -> tuple[State, Metrics]:
         """Return an untrained policy and what it is worth."""

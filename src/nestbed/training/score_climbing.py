@@ -106,12 +106,11 @@ class State(NamedTuple):
     best_eig: Float[Array, ""]
 
 
-class ScoreClimbing(Trainer):
+class ScoreClimbing(Trainer[ScoreClimbingConfig]):
     """One training run's fixed parts: system, configuration, belief and potential."""
 
     def __init__(self, system: BaseSystem, config: ScoreClimbingConfig):
         super().__init__(system, config)
-        self.config = config
         self.potential = Potential.of(system, config.eta, config.slew_penalty, config.action_penalty)
 
     def begin(self, key: jax.Array) -> tuple[State, Metrics]:

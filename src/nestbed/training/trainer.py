@@ -1,7 +1,7 @@
 """What every training method has: a policy to begin with, iterations, and an estimate of the mean policy after each."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,13 +43,15 @@ class TrainingState(Protocol):
         """That estimate."""
 
 
-class Trainer(ABC):
+C = TypeVar("C", bound=Config)
+
+
+class Trainer(ABC, Generic[C]):
     """One training run's fixed parts: system, configuration and belief."""
 
-    def __init__(self, system: BaseSystem, config: Config):
-        self.system = system
+    def __init__(self, system: BaseSystem, config: C):
+        self.system, self.config = system, config
         self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
-        self.common = config
         learning.check_gain(self.belief, config.gain)
 
     @abstractmethod
@@ -66,11 +68,11 @@ class Trainer(ABC):
 
     def untrained(self, key: jax.Array) -> Recurrent:
         """Return a policy with random weights."""
-        return Recurrent(key, self.system, **vars(self.common.policy), trained_for=self.common.horizon)
+        return Recurrent(key, self.system, **vars(self.config.policy), trained_for=self.config.horizon)
 
     def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
         """Estimate the expected information gain of the mean policy, with the training's N and M."""
-        c = self.common
+        c = self.config
         ready = prepare(policy.mean(), self.system)
         found = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, block=EVALUATED_TOGETHER)
         return {"eig": found.mean, "eig_error": found.standard_error}
