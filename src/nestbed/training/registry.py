@@ -52,6 +52,6 @@ def config(method: Any = None) -> "Config":
     return resolve(METHODS.find(next(iter(METHODS)) if method is None else method).config)()
 
 
-def trainer(system: "BaseSystem", config: "Config") -> "Trainer":
+def trainer(system: "BaseSystem", config: "Config") -> "Trainer[Any]":
     """Return the trainer of a resolved configuration."""
     return METHODS.find(config.method).load()(system, config)
