@@ -189,7 +189,7 @@ def _write_fixed(folder: Path, config: Config, about: dict[str, Any]) -> None:
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a run was begun in the folder and has got as far as its first score."""
+    """Return whether a run was begun in the folder and has got as far as its first estimate."""
     files = [folder / name for name in (METRICS, CHECKPOINT, BEFORE)]
     return os.path.lexists(folder / ABOUT) and any(os.path.lexists(file) and os.lstat(file).st_size for file in files)
 
