@@ -27,3 +27,4 @@ def test_clipping_and_what_is_inside():
     designs = np.array([[-2.0, 10.2], [0.0, 11.0], [np.nan, 10.0], [3.0 + 1e-7, 10.5]])
     np.testing.assert_array_equal(BOX.contains(designs), [[False, True], [True, False], [False, True], [True, True]])
     np.testing.assert_array_equal(BOX.clip(designs[:2]), [[-1.0, 10.2], [0.0, 10.5]])
+    np.testing.assert_array_equal(BOX.clip([9.0, 0.0]), [3.0, 10.0])

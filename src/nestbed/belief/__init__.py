@@ -17,3 +17,7 @@ def __getattr__(name: str) -> Any:
     return exported(
         __name__, name, {"Belief": "base", "Exact": "exact", "IBIS": "ibis", "make": "making", "simplest": "making"}
     )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,6 +45,8 @@ def posterior(
 ) -> Posterior:
     """Infer the parameters from one record, or from N of them at once.
 
+    Records of up to 16 experiments share a compiled program, then those of up to 32, 64 and so on.
+
     Args:
         key: a jax key; the same key gives the same numbers.
         system: the model.

@@ -45,12 +45,13 @@ class Box:
         """Draw uniform designs with a jax key: an array of shape (*shape, number of designs)."""
         from nestbed.numerics import noise
 
-        uniforms = noise.uniforms(key, (*shape, len(self.names)))
+        uniforms = noise.uniforms(noise.as_key(key), (*shape, len(self.names)))
         return np.array(self.low) + np.subtract(self.high, self.low) * uniforms
 
     def clip(self, designs: Any) -> Any:
         """Return the nearest designs within the limits."""
-        return designs.clip(np.array(self.low), np.array(self.high))
+        values = np.asarray(designs) if isinstance(designs, list | tuple) else designs
+        return values.clip(np.array(self.low), np.array(self.high))
 
     def contains(self, designs: Any, slack: float = 1e-6) -> Any:
         """Return for each number whether it is within its limits, but for a share `slack` of their distance.

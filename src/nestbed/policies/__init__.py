@@ -45,3 +45,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     return exported(__name__, name, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

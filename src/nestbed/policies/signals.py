@@ -47,7 +47,7 @@ class Replay(Hashable):
 
 
 class Chirp(Replay):
-    """A sine between the limits whose frequency rises linearly over the horizon.
+    """A sine between the limits whose frequency rises linearly over the horizon, and then begins again.
 
     Frequencies are in cycles per unit of time; by default from one cycle per horizon to a tenth of the sampling rate.
     Several channels are spread over half a cycle of phase.

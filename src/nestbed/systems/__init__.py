@@ -25,3 +25,7 @@ __all__ = ["SYSTEMS", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPend
 
 def __getattr__(name: str) -> Any:
     return exported(__name__, name, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__
