@@ -140,6 +140,7 @@ def test_what_is_possible():
     assert possible(0.0, -3.0)
     assert possible(29.0, 50.0)
     assert not possible(31.0, 0.0)
-    assert not possible(-1e-3, 0.0)
+    assert possible(-1e-4, 0.0)
+    assert not possible(-1e-2, 0.0)
     assert not possible(1.0, -2.0 * FAR)
     assert not possible(np.nan, 0.0)

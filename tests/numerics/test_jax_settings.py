@@ -26,6 +26,12 @@ def test_the_environment_stays_and_jax_loads_later():
     assert python(code, XDG_CACHE_HOME="/nowhere") == "True /nowhere/nestbed/compiled"
 
 
+def test_looking_for_jax_is_not_importing_it():
+    code = "import nestbed, copy; from importlib.util import find_spec; find_spec('jax'); import jax"
+    code = f"{code}; copy.copy(jax.__loader__)"
+    assert python(f"{code}; {SHOW}", XDG_CACHE_HOME="/nowhere") == "True /nowhere/nestbed/compiled"
+
+
 @pytest.mark.parametrize("order", ["import jax, nestbed", "import nestbed, jax"])
 def test_a_users_own_cache_folder_stays(order):
     assert python(f"{order}; {SHOW}", JAX_COMPILATION_CACHE_DIR="/mine") == "True /mine"

@@ -22,8 +22,8 @@ FAR = 1e6
 """An outcome whose log-density is below −FAR lies a thousand standard deviations or more from all predictions."""
 SURPRISE = 20.0
 """An outcome drawn from M particles gains more than log M + SURPRISE nats with probability exp(−SURPRISE) at most."""
-SLACK = 1e-6
-"""What rounding may take from a divergence that is 0."""
+SLACK = 1e-3
+"""What rounding may take from a divergence that is 0: that of observations counts up to a tenth of their noise."""
 
 
 class Evidence(NamedTuple):

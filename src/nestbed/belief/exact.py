@@ -40,6 +40,11 @@ class Exact(Belief):
 
     def __post_init__(self) -> None:
         system = self.system
+        if not self.likelihood.linear_in_parameters:
+            raise NestbedError(
+                f"what is seen of {system.name} is not linear in its parameters, so it has no exact belief; use "
+                "belief='ibis'."
+            )
         if not hasattr(system, "features"):
             raise NestbedError(
                 f"{system.name} gives no features(x, u), so it is not known to be linear in its parameters and has no "
@@ -73,7 +78,7 @@ class Exact(Belief):
 
     def begin(self, state: Normal, first: Float[Array, "N dy"]) -> Normal:
         """Return the prior with another first observation."""
-        return state._replace(carry=self.likelihood.start(components(first), ()))
+        return state._replace(carry=self.likelihood.start(components(first), components(state.mean)))
 
     def rejuvenate(
         self, key: jax.Array, state: Normal, record: Record, t: Int[Array, ""]

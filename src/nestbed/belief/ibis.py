@@ -214,7 +214,12 @@ class IBIS(Belief):
 
 def _take(tree: Any, index: Int[Array, "N K"]) -> Any:
     """Return the particles of these numbers; what is the same for all particles stays as it is."""
-    return jax.tree.map(lambda leaf: leaf if leaf.shape[1] == 1 else jnp.take_along_axis(leaf, index, axis=1), tree)
+
+    def take(leaf: Array) -> Array:
+        places = index.reshape(index.shape + (1,) * (leaf.ndim - 2))
+        return leaf if leaf.shape[1] == 1 else jnp.take_along_axis(leaf, places, axis=1)
+
+    return jax.tree.map(take, tree)
 
 
 def _write(state: Particles, rows: Int[Array, " C"], fresh: Particles, active: Int[Array, ""]) -> Particles:

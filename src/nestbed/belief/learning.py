@@ -90,6 +90,7 @@ def rejuvenate(
     key: jax.Array, belief: Belief, learner: Learner, t: Int[Array, ""]
 ) -> tuple[Learner, RejuvenationInfo | None]:
     """Renew degenerate beliefs after `t` experiments."""
+    _check_room(learner.record, t)
     state, info = belief.rejuvenate(key, learner.belief, learner.record, t)
     return learner._replace(belief=state), info
 
@@ -98,10 +99,21 @@ def observe(
     belief: Belief, learner: Learner, t: Int[Array, ""], u: Float[Array, "N du"], y_next: Float[Array, "N dy"]
 ) -> tuple[Learner, Evidence]:
     """Take in the outcome of experiment `t`."""
+    _check_room(learner.record, t + 1)
     observations, designs = learner.record
     record = Record(observations.at[:, t + 1].set(y_next), designs.at[:, t].set(u))
     state, evidence = belief.update(learner.belief, u, y_next)
     return Learner(record, state), evidence
+
+
+def _check_room(record: Record, done: Int[Array, ""]) -> None:
+    """Raise if so many experiments do not fit into a record; within a program its caller must know."""
+    room = record.designs.shape[1]
+    if not isinstance(done, jax.core.Tracer) and int(done) > room:
+        raise NestbedError(
+            f"the record has room for {room} experiments, but this is number {int(done)}; give it more by "
+            "record.padded(...), or make the policy with a longer horizon."
+        )
 
 
 def _previous_design(belief: Belief, record: Record, t: Int[Array, ""]) -> Float[Array, "N du"]:

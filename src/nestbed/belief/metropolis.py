@@ -93,12 +93,18 @@ def move(
     faulty = jnp.any(jnp.isnan(log_posterior), axis=-1)
     return Chain(
         tuple(jnp.where(accept, new, old) for new, old in zip(proposal, chain.position, strict=True)),
-        jax.tree.map(lambda new, old: new if new.shape[1] == 1 else jnp.where(accept, new, old), carry, chain.carry),
+        jax.tree.map(lambda new, old: _accepted(accept, new, old), carry, chain.carry),
         jnp.where(accept, log_posterior, chain.log_posterior),
         chain.accepted + jnp.mean(accept, axis=-1),
         chain.faulty | faulty,
         jax.lax.cond(jnp.any(faulty), lambda: first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta),
     )
+
+
+def _accepted(accept: Bool[Array, "C M"], new: Float[Array, "C K *k"], old: Float[Array, "C K *k"]) -> Any:
+    """Return the carry of the moved particles; one that is the same for all particles is that of any proposal."""
+    chosen = accept.reshape(accept.shape + (1,) * (new.ndim - 2))
+    return jnp.where(chosen, new, old) if new.shape[:2] == accept.shape else new
 
 
 def first_where(condition: Bool[Array, "C M"], theta: Components) -> Float[Array, "C dtheta"]:

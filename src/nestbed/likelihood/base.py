@@ -7,7 +7,7 @@ observation is a tuple of (N, 1) arrays, a parameter an (N, M) array, and a carr
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError
 
 Carry = Any
 """What the past says about the next observation: a pytree of arrays that broadcast against the parameters."""
@@ -30,6 +31,10 @@ class Record(NamedTuple):
     def padded(self, capacity: int) -> "Record":
         """Return the same records in buffers with room for `capacity` experiments."""
         spare = capacity - self.designs.shape[1]
+        if spare < 0:
+            raise NestbedError(
+                f"a record of {self.designs.shape[1]} experiments does not fit into {capacity}; give it more room."
+            )
         return Record(*(jnp.pad(part, ((0, 0), (0, spare), (0, 0))) for part in self))
 
 
@@ -45,6 +50,7 @@ class Likelihood(ABC):
     """p(y[t+1] | y[0..t], u[0..t], θ), for any shapes of observations and parameters that broadcast."""
 
     system: BaseSystem
+    linear_in_parameters: ClassVar[bool] = False  # whether `linear` gives the density exactly, for any carry
 
     @abstractmethod
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
@@ -52,7 +58,10 @@ class Likelihood(ABC):
 
     @abstractmethod
     def start(self, y: Components, theta: Components) -> Carry:
-        """Return the carry after the first observation, before any design."""
+        """Return the carry after the first observation, before any design.
+
+        Its leaves have the shapes that they keep: (N, 1, …) where they hang on no parameter, else (N, M, …).
+        """
 
     @abstractmethod
     def predict(self, carry: Carry, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
@@ -90,7 +99,10 @@ class Likelihood(ABC):
         return carry, -0.5 * (deviance + self.log_normaliser)
 
     def sample(self, normals: Components, carry: Carry, u: Components, theta: Components) -> Components:
-        """Return the observation that standard normal numbers, one per component, lead to."""
+        """Return the observation that standard normal numbers, one per component, lead to.
+
+        Components are taken to be independent given the past; where they are not, this is to be overridden.
+        """
         mean, variance = self.predict(carry, u, theta)
         return tuple(m + jnp.sqrt(v) * e for m, v, e in zip(mean, variance, normals, strict=True))
 

@@ -26,6 +26,7 @@ class Observed(Likelihood):
     """f(x[t+1] | x[t], u[t], θ): one noisy step of the system."""
 
     system: BaseSystem
+    linear_in_parameters = True
 
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
         """Draw start states."""

@@ -23,7 +23,7 @@ def install() -> None:
 
 
 def apply(jax: Any) -> None:
-    """Switch jax to 64 bits and give it a cache folder, each unless the user has set it."""
+    """Switch jax to 64 bits, unless JAX_ENABLE_X64 is set, and give it a cache folder, unless it has one."""
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
     if jax.config.jax_compilation_cache_dir is not None:
@@ -40,30 +40,36 @@ def apply(jax: Any) -> None:
 class _AtImport(importlib.abc.MetaPathFinder):
     """Finds jax as Python would, and sets it up when it has been loaded."""
 
+    searching = False
+
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != "jax":
+        if name != "jax" or self.searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, self)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads jax, then sets it up."""
+    """Loads jax, then sets it up, and leaves everything as it would have been without it."""
 
-    def __init__(self, loader: Any):
-        self.loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)
+    def __init__(self, loader: Any, finder: _AtImport):
+        self.loader, self.finder = loader, finder
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
         apply(module)

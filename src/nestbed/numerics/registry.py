@@ -64,7 +64,7 @@ class Registry(Mapping[str, E], Generic[E]):
         try:
             yield
         finally:
-            del self._entries[entry.name]
+            self._entries.pop(entry.name, None)
 
     @property
     def help(self) -> str:

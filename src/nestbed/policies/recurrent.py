@@ -206,7 +206,7 @@ class Mean(Hashable):
 
 
 def _view(system: BaseSystem, y: Float[Array, " dy"]) -> Float[Array, " inputs"]:
-    """Return what a policy sees of the state: all of it, or what the system's method `view` says."""
+    """Return what a policy sees of an observation: all of it, or what the system's method `view` says."""
     view = getattr(system, "view", None)
     if view is None:
         return y
@@ -215,8 +215,8 @@ def _view(system: BaseSystem, y: Float[Array, " dy"]) -> Float[Array, " inputs"]
     seen = seen if isinstance(seen, tuple | list) else (seen,)
     if not seen or any(jnp.shape(value) != () for value in seen):
         raise NestbedError(
-            f"{system.name}.view returned {[jnp.shape(value) for value in seen]} for one state, but it must return a "
-            "tuple of numbers, such as (jnp.sin(x.angle), x.velocity)."
+            f"{system.name}.view returned {[jnp.shape(value) for value in seen]} for one observation, but it must "
+            "return a tuple of numbers, such as (jnp.sin(x.angle), x.velocity)."
         )
     return jnp.stack([jnp.asarray(value, float) for value in seen])
 

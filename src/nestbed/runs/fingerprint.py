@@ -128,7 +128,7 @@ def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]
         if callable(features):
             found["features"] = features(system.State(*x), system.Design(*u))
         if callable(view):
-            found["view"] = jax.vmap(lambda *state: view(system.State(*state)))(*x)
+            found["view"] = jax.vmap(lambda *state: view(system.Observation(*state)))(*x)
         size = columns.shape[1]
         return {
             name: jnp.stack([jnp.broadcast_to(jnp.asarray(leaf, float), (size,)) for leaf in jax.tree.leaves(rows)])

@@ -30,7 +30,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.policies.recurrent import Recurrent
-from nestbed.runs import fingerprint
+from nestbed.runs import fingerprint, sources
 from nestbed.runs.run import BEST, LAST, Log, Run, provenance
 from nestbed.training import registry, toml
 from nestbed.training.config import Config, PolicyConfig
@@ -59,12 +59,18 @@ def load(place: Path, system: BaseSystem | None) -> tuple[Run, str]:
     check_files(place)
     about, config = read_about(place), load_config(place)
     system = fingerprint.same_system(place, about["system"], system)
-    state, source = _read_checkpoint(place, _template(place, system, config), _mark(about, config))
+    template, mark = _template(place, system, config), _mark(about, config)
+    state, source = _read_checkpoint(place, template, mark, outdated(about, system))
     done, rows = int(state.iteration), read_metrics(place)
     if not 0 <= done < len(rows):
         raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
     key = jax.random.wrap_key_data(jnp.array(about["key"], jnp.uint32), impl="threefry2x32")
     return Run(config, rows[: done + 1], about, system, key, state), source
+
+
+def outdated(about: dict[str, Any], system: BaseSystem) -> bool:
+    """Return whether a run was begun with other sources than these."""
+    return bool(about.get("sources") != sources.training(type(system)))
 
 
 def _template(place: Path, system: BaseSystem, config: Config) -> TrainingState:
@@ -219,7 +225,7 @@ def _write_policies(run: Run, folder: Path) -> None:
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
 
-def _read_checkpoint(folder: Path, template: TrainingState, mark: str) -> tuple[TrainingState, str]:
+def _read_checkpoint(folder: Path, template: TrainingState, mark: str, outdated: bool) -> tuple[TrainingState, str]:
     """Return the newest whole checkpoint and its name."""
     found = [folder / name for name in (CHECKPOINT, BEFORE) if os.path.lexists(folder / name)]
     wanted = {"run": HEX * np.dtype("U1").itemsize, **storage.sizes(template)}
@@ -242,6 +248,11 @@ def _read_checkpoint(folder: Path, template: TrainingState, mark: str) -> tuple[
         return state, file.name
     if not found:
         raise NestbedError(f"the run in {folder} has no {CHECKPOINT}; restore it from a copy, or train elsewhere.")
+    if outdated:
+        raise NestbedError(
+            f"the checkpoints in {folder} were written by another version of nestbed, and this one cannot read them; "
+            "take policy_last.npz with nb.load_policy, or train again in another folder."
+        )
     raise NestbedError(
         f"no checkpoint in {folder} can be read: {' and '.join(file.name for file in found)} damaged; restore one from "
         "a copy, or take policy_last.npz with nb.load_policy, or train again in another folder."

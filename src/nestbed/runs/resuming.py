@@ -15,7 +15,6 @@ from nestbed.numerics import storage
 from nestbed.numerics.blocks import cores
 from nestbed.numerics.errors import NestbedError
 from nestbed.runs import folder as folders
-from nestbed.runs import sources
 from nestbed.runs.fingerprint import same_system
 from nestbed.runs.run import Run
 from nestbed.training.config import Config
@@ -44,16 +43,16 @@ def resumable(folder: Path, system: BaseSystem, config: Config, key: jax.Array) 
             "its settings (only iterations may grow, under a constant schedule), so leave that out, or train in "
             "another folder."
         )
-    if _outdated(about, system):
+    never = not any(os.path.lexists(folder / name) for name in (folders.CHECKPOINT, folders.BEFORE, *folders.POLICIES))
+    if never and len(folders.read_metrics(folder)) == 1:
+        return None
+    run, source = folders.load(folder, system)
+    if folders.outdated(about, system):
         warnings.warn(
             f"the run in {folder} was begun with other sources of nestbed, so what is resumed here is no longer the "
             "result of a run never stopped; for that, train in another folder.",
             stacklevel=4,
         )
-    never = not any(os.path.lexists(folder / name) for name in (folders.CHECKPOINT, folders.BEFORE, *folders.POLICIES))
-    if never and len(folders.read_metrics(folder)) == 1:
-        return None
-    run, source = folders.load(folder, system)
     run = dataclasses.replace(run, config=config)
     if source != folders.CHECKPOINT and os.path.lexists(
         folder / folders.CHECKPOINT
@@ -77,15 +76,10 @@ def _warn_of_cores(folder: Path, about: dict[str, Any]) -> None:
 
 def discard_outdated(folder: Path, system: BaseSystem) -> None:
     """Remove a run that was begun with other sources: what training would give now is not known from it."""
-    if not folders.holds_run(folder) or not _outdated(folders.read_about(folder), system):
+    if not folders.holds_run(folder) or not folders.outdated(folders.read_about(folder), system):
         return
     with storage.locked(folder), storage.saving(folder):
         aside = folder.with_name(f".{folder.name}.outdated")
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(folder, aside)  # at once: half a folder would be taken for a run
         shutil.rmtree(aside)
-
-
-def _outdated(about: dict[str, Any], system: BaseSystem) -> bool:
-    """Return whether a run was begun with other sources than these."""
-    return bool(about.get("sources") != sources.training(type(system)))

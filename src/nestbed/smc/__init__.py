@@ -1,1 +1,1 @@
-"""Weights, resampling and the nested sweep."""
+"""The nested sweep and its reference."""
