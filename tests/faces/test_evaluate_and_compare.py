@@ -56,6 +56,7 @@ def test_bounds_can_be_left_out_and_a_run_has_its_own_horizon(run, capsys, tmp_p
     assert "L =" not in told
 
 
+@pytest.mark.slow
 def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
     baselines = ["random", "prbs_independent", "chirp"]
     compare(LEAK, [run], baselines=baselines, options=Options(contrastive=5, out=tmp_path, **SIZES))

@@ -140,6 +140,7 @@ def test_particles_carry_their_own_filters():
     check_carries(SensedParticles(Leak(), 32, 2))
 
 
+@pytest.mark.slow
 def test_mutant_carry_not_resampled_with_its_particle_is_caught(monkeypatch):
     take = ibis._take
 
@@ -152,6 +153,7 @@ def test_mutant_carry_not_resampled_with_its_particle_is_caught(monkeypatch):
         check_carries(SensedParticles(Leak(), 33, 2))
 
 
+@pytest.mark.slow
 def test_mutant_carry_of_a_rejected_move_is_caught(monkeypatch):
     monkeypatch.setattr(metropolis, "_accepted", lambda accept, new, old: new)
     with pytest.raises(AssertionError):

@@ -74,11 +74,12 @@ def test_noise_may_depend_on_everything():
         nb.eig(KEY, system, nb.policies.Random(system), gain="constant_noise")
 
 
+@pytest.mark.slow
 def test_the_general_gain_is_right_when_noise_is_unknown():
     """One experiment: the mean gain against nested quadrature over parameters and outcome, z below 4.5."""
     system = Gusty()
     policy = nb.policies.PRBS(system)
-    estimate = nb.eig(KEY, system, policy, horizon=1, trajectories=600, particles=2048)
+    estimate = nb.eig(KEY, system, policy, horizon=1, trajectories=4000, particles=2048)
     nodes, mass = np.polynomial.hermite_e.hermegauss(40)
     mass = mass / mass.sum()
     rate, gust = np.exp(0.3 * nodes)[:, None], np.exp(-1.0 + 0.3 * nodes)[None, :]
