@@ -7,7 +7,7 @@ BIN := .venv/bin
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
 	touch $@
 
 demo: .venv/ready  ## learn a policy for the nonlinear pendulum and compare it with random and PRBS designs

@@ -43,6 +43,7 @@ def test_float64_whatever_is_imported_first(order):
     assert told.stdout.strip() == "float64"
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_kept(tmp_path):
     code = (
         "import jax, nestbed as nb; s = nb.systems.load('linear_pendulum');"

@@ -142,6 +142,7 @@ def test_a_start_distribution_may_be_replaced():
     assert kind().replace(start=0.0).start_values() == (0.0,)
 
 
+@pytest.mark.slow
 def test_variants_do_not_share_compiled_programs():
     settings = {"horizon": 3, "trajectories": 4, "particles": 16}
     narrow, wide = Leak(prior={"rate": dist.LogNormal(0.0, 0.01)}), Leak(prior={"rate": dist.LogNormal(0.0, 1.0)})

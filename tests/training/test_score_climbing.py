@@ -263,6 +263,7 @@ def test_conditional_sweeps_keep_the_reference(monkeypatch):
     assert run.state.reference is drawn[-1]
 
 
+@pytest.mark.slow
 def test_batches_cover_all_draws_once():
     """With rows of one trajectory each, plain SGD of rate 1 moves by the mean gradients of the batches, 8 and 4."""
     system = LinearLeak()
