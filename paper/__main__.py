@@ -5,17 +5,7 @@ from nestbed.numerics import interrupts
 
 def main() -> None:
     """Run the command line."""
-    interrupts.install()
-    try:
-        from paper.cli import main as run
-
-        run()
-    except (Exception, KeyboardInterrupt):
-        if not interrupts.asked():
-            raise
-        interrupts.stop()  # an import broken off may have made another error of it
-    finally:
-        interrupts.ignore()  # what is left to do is to end
+    interrupts.run("paper.cli:main")
 
 
 if __name__ == "__main__":

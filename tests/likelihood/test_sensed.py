@@ -106,25 +106,9 @@ def test_evidence_and_mean_against_quadrature(record):
 
 def check_carries(belief):
     """The filters that particles carry after many moves are those that a fresh run over the record gives."""
-    result = nb.sweep(
-        jax.random.key(2),
-        belief.system,
-        nb.policies.Random(belief.system),
-        horizon=6,
-        trajectories=8,
-        belief=belief,
-        eta=2.0,
-    )
-    again = nb.sweep(
-        jax.random.key(3),
-        belief.system,
-        nb.policies.Random(belief.system),
-        horizon=6,
-        trajectories=8,
-        belief=belief,
-        eta=2.0,
-        reference=result.reference,
-    )
+    system, settings = belief.system, {"horizon": 6, "trajectories": 8, "belief": belief, "eta": 2.0}
+    first = nb.sweep(jax.random.key(2), system, nb.policies.Random(system), **settings)
+    again = nb.sweep(jax.random.key(3), system, nb.policies.Random(system), reference=first.reference, **settings)
     assert again.info.rejuvenated.sum() > 0
     assert again.info.resampled.any()
     table = history.tabulate(again.record)

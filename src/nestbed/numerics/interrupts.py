@@ -14,6 +14,8 @@ import threading
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
+from nestbed.numerics.registry import resolve
+
 _IMPORT = "<frozen importlib._bootstrap>"
 STATUS = 130
 """Exit status after Ctrl-C."""
@@ -95,3 +97,16 @@ def _unraisable(unraisable: Any) -> None:
     """Say nothing of a dropped KeyboardInterrupt, which is obeyed at the next turn."""
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
+
+
+def run(home: str) -> None:
+    """Import a command line ("module:function") and run it; Ctrl-C is obeyed from the first import on."""
+    install()
+    try:
+        resolve(home)()
+    except (Exception, KeyboardInterrupt):
+        if not asked():
+            raise
+        stop()  # an import broken off may have made another error of it
+    finally:
+        ignore()  # what is left to do is to end

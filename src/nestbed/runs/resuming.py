@@ -54,10 +54,8 @@ def resumable(folder: Path, system: BaseSystem, config: Config, key: jax.Array) 
             stacklevel=4,
         )
     run = dataclasses.replace(run, config=config)
-    if source != folders.CHECKPOINT and os.path.lexists(
-        folder / folders.CHECKPOINT
-    ):  # it must not take the place of the one before it
-        with storage.saving(folder):
+    if source != folders.CHECKPOINT and os.path.lexists(folder / folders.CHECKPOINT):
+        with storage.saving(folder):  # the damaged one must not take the place of the one before it
             os.replace(folder / folders.CHECKPOINT, folder / folders.DAMAGED)
     folders.rewind(run, folder)
     return run
