@@ -17,6 +17,7 @@ _HOMES = {
     "VectorSystem": "nestbed.model.system",
     "NestbedError": "nestbed.numerics.errors",
     "Policy": "nestbed.policies.base",
+    "Progress": "nestbed.numerics.progress",
     "Record": "nestbed.likelihood.base",
     "sweep": "nestbed.smc.sweep",
     "Sweep": "nestbed.smc.sweep",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nestbed.model.box import Box
     from nestbed.model.system import Defaults, System, VectorSystem
     from nestbed.numerics.errors import NestbedError
+    from nestbed.numerics.progress import Progress
     from nestbed.policies.base import Policy
     from nestbed.runs.folder import load_policy, load_run
     from nestbed.runs.run import Run

@@ -3,7 +3,7 @@
 import csv
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -17,6 +17,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.numerics.intervals import chance_above
+from nestbed.numerics.progress import Progress, Watch, part
 from nestbed.policies.base import Policy
 
 
@@ -80,7 +81,7 @@ def compare(
     seeds: int = 25,
     trajectories: int = 16,
     contrastive: int | None = None,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Watch[Progress] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Estimate the gain of every policy in the same way.
@@ -92,7 +93,8 @@ def compare(
         seeds: independent estimates of each policy, whose spread is its `sd`.
         trajectories: N, simulated records of each estimate.
         contrastive: L, draws for the bounds sPCE and sNMC, from as many records; None leaves them out.
-        progress: called with a policy's name and the number of its records just finished, from any thread.
+        progress: called with a policy's `.name` and how many of its records are done, `.done` of `.total`, from any
+            thread.
         **settings: go to `nb.eig`, such as horizon, particles or belief.
 
     Returns:
@@ -103,11 +105,11 @@ def compare(
         raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     key = noise.as_key(key)
     count = seeds * trajectories
+    total = count if contrastive is None else 2 * count
     found = []
     for name, policy in policies.items():
         gain_key, bound_key = jax.random.split(jax.random.fold_in(key, zlib.crc32(name.encode())))
-        advance = None if progress is None else _advance(progress, name)
-        gains = eig(gain_key, system, policy, trajectories=count, progress=advance, **settings)
+        gains = eig(gain_key, system, policy, trajectories=count, progress=part(progress, name, 0, total), **settings)
         below = above = None
         if contrastive is not None:
             both = bounds(
@@ -117,7 +119,7 @@ def compare(
                 horizon=settings.get("horizon"),
                 outer=count,
                 contrastive=contrastive,
-                progress=advance,
+                progress=part(progress, name, count, total),
             )
             below, above = (Estimate(bound.values, seeds) for bound in both)
         found.append(PolicyEstimate(gains.values, seeds, gains.steps, policy=name, spce=below, snmc=above))
@@ -129,10 +131,6 @@ def _bounded(estimate: PolicyEstimate) -> str:
         return ""
     below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (estimate.spce, estimate.snmc))
     return f"  (sPCE {below}, sNMC {above})"
-
-
-def _advance(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
-    return lambda count: progress(name, count)
 
 
 def save_table(comparison: Comparison, file: Path) -> None:

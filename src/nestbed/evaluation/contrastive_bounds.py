@@ -22,8 +22,8 @@ from nestbed.model import checks
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import blocks, interrupts, noise
-from nestbed.numerics.blocks import Progress
 from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
 
 GROUP = 16
@@ -49,7 +49,7 @@ def spce(
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Progress | None = None,
+    progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Estimate sPCE, a lower bound on the expected information gain that cannot exceed log(L + 1).
 
@@ -61,7 +61,7 @@ def spce(
         outer: how many records are simulated.
         contrastive: L, draws from the prior that each is compared with; memory does not grow with it, and records
             share them in groups of 16.
-        progress: called with the number of records just finished, from any thread.
+        progress: called with how many records are done, `.done` of `.total`, from any thread.
 
     Returns:
         The mean over records in nats, with its standard error and interval.
@@ -77,7 +77,7 @@ def snmc(
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Progress | None = None,
+    progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Estimate sNMC, an upper bound on the expected information gain in nats; the arguments are those of `spce`.
 
@@ -94,7 +94,7 @@ def bounds(
     horizon: int | None = None,
     outer: int = 16,
     contrastive: int = 1_000_000,
-    progress: Progress | None = None,
+    progress: Watch[Progress] | None = None,
 ) -> Bounds:
     """Estimate both bounds from the same records and draws; the arguments are those of `spce`."""
     checks.instance(system)
@@ -120,7 +120,7 @@ def bounds(
             _blame(keys[index, 1], system, record, contrastive)
         return np.asarray(own), np.asarray(others)
 
-    found = blocks.run(outer, size, group, progress)
+    found = blocks.run(outer, size, group, progress, "bounds")
     own, others = (np.concatenate(part)[:outer] for part in zip(*found, strict=True))
     including = np.logaddexp(own, others) - np.log1p(contrastive)
     return Bounds(Estimate(own - including), Estimate(own - others + np.log(contrastive)))

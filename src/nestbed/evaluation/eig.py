@@ -14,8 +14,8 @@ from nestbed.evaluation.estimates import Estimate
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import blocks, noise
-from nestbed.numerics.blocks import Progress
 from nestbed.numerics.errors import at_least_one
+from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
 from nestbed.smc.sweep import compiled_sweep
 
@@ -35,7 +35,7 @@ def eig(
     moves: int = 3,
     belief: str | Belief = "ibis",
     gain: str = "general",
-    progress: Progress | None = None,
+    progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Estimate the expected information gain from independent trajectories of the marginal (a sweep with η = 0).
 
@@ -49,7 +49,7 @@ def eig(
         moves: Metropolis steps whenever a record's particles are rejuvenated.
         belief: the name of a belief, "ibis" or "exact", or a belief object.
         gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
-        progress: called with the number of trajectories just finished, from any thread.
+        progress: called with how many trajectories are done, `.done` of `.total`, from any thread.
 
     Returns:
         The mean gain in nats with its standard error and interval, the gain of every trajectory (`.values`) and of
@@ -73,7 +73,7 @@ def estimate(
     gain: str,
     *,
     block: int = TOGETHER,
-    progress: Progress | None = None,
+    progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""
     size = -(-trajectories // max(1, round(trajectories / block)))
@@ -87,5 +87,5 @@ def estimate(
         faults.check_all(belief.system, fault, result.record)
         return np.asarray(result.gains)
 
-    steps = np.concatenate(blocks.run(trajectories, size, gains, progress))[:trajectories]
+    steps = np.concatenate(blocks.run(trajectories, size, gains, progress, "eig"))[:trajectories]
     return Estimate(steps.sum(axis=1), steps=steps)

@@ -3,23 +3,29 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TypeVar
 
 from nestbed.numerics import interrupts
+from nestbed.numerics.progress import Progress, Step, Watch
 
 T = TypeVar("T")
-Progress = Callable[[int], None]
-"""Called with the number of records just finished, from any thread."""
 
 
-def run(count: int, size: int, work: Callable[[int], T], progress: Progress | None = None) -> list[T]:
+def run(
+    count: int, size: int, work: Callable[[int], T], progress: Watch[Progress] | None = None, name: str = ""
+) -> list[T]:
     """Return what `work` makes of each block's number, in order; `count` records in blocks of `size`."""
+    done, lock = 0, Lock()
 
     def block(index: int) -> T:
+        nonlocal done
         interrupts.check()
         found = work(index)
         if progress is not None:
-            progress(min(size, count - index * size))
+            with lock:
+                done += min(size, count - index * size)
+                progress(Step(name, done, count))
         return found
 
     blocks = -(-count // size)

@@ -43,6 +43,21 @@ class Log:
         return int(self.about["key"][-1])
 
     @property
+    def name(self) -> str:
+        """The method, by name: a run is a `Progress` (`done` of `total` iterations)."""
+        return self.config.method
+
+    @property
+    def done(self) -> int:
+        """How many iterations are done, as `iteration`."""
+        return self.iteration
+
+    @property
+    def total(self) -> int:
+        """How many iterations there are to be."""
+        return self.config.iterations
+
+    @property
     def finished(self) -> bool:
         """Whether all iterations are done."""
         return self.iteration >= self.config.iterations

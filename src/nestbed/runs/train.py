@@ -1,6 +1,5 @@
 """`nb.train`: run a training, keep it in a folder, go on where it stopped."""
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
@@ -10,14 +9,12 @@ from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import interrupts, noise, storage
 from nestbed.numerics.errors import NestbedError, NonFiniteError
+from nestbed.numerics.progress import Watch
 from nestbed.runs import folder as folders
 from nestbed.runs import resuming
 from nestbed.runs.run import Run, fresh
 from nestbed.training import registry
 from nestbed.training.config import Config
-
-Progress = Callable[[Run], None]
-"""Called with the run after each iteration, and once before the first."""
 
 
 class DivergedError(NestbedError):
@@ -35,7 +32,7 @@ def train(
     *,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Watch[Run] | None = None,
 ) -> Run:
     """Learn a policy for a system.
 
@@ -92,7 +89,7 @@ def _open(key: jax.Array, system: BaseSystem, config: Config, folder: Path, resu
     return run
 
 
-def _climb(run: Run, folder: Path | None, progress: Progress | None) -> Run:
+def _climb(run: Run, folder: Path | None, progress: Watch[Run] | None) -> Run:
     method = registry.trainer(run.system, run.config)
     if progress is not None:
         progress(run)

@@ -16,8 +16,8 @@ from nestbed.training.registry import METHODS
 
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
+    from nestbed.numerics.progress import Watch
     from nestbed.runs.run import Run
-    from nestbed.runs.train import Progress
     from nestbed.training.config import Config
 
 
@@ -114,7 +114,7 @@ def folders(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
 
 
 def _train(
-    seed: int, system: BaseSystem, config: Config, folder: Path, resume: bool, tensorboard: bool, bar: Progress
+    seed: int, system: BaseSystem, config: Config, folder: Path, resume: bool, tensorboard: bool, bar: Watch[Run]
 ) -> Run:
     """Train with one seed and draw its curve."""
     import jax

@@ -13,7 +13,7 @@ from nestbed.faces.terminal.console import SafeConsole, Words, or_dash, say
 from nestbed.faces.terminal.curve import curve
 
 if TYPE_CHECKING:
-    from nestbed.runs import train
+    from nestbed.numerics import progress
     from nestbed.runs.run import Run
 
 
@@ -51,7 +51,7 @@ class Training:
             self.live.update(self.bar)  # the result follows with a curve of its own
             self.live.stop()
 
-    def of(self, name: str) -> "train.Progress":
+    def of(self, name: str) -> "progress.Watch[Run]":
         """Return what to call with one of the runs after each of its iterations."""
         return lambda run: None if self.quiet else self._show(name, run)
 
@@ -97,11 +97,11 @@ class Evaluating:
             say("evaluating; each policy compiles for some seconds first …", sys.stderr)
         return self
 
-    def __call__(self, policy: str, count: int) -> None:
-        """Count trajectories of one policy."""
-        task = self.tasks[policy]
+    def __call__(self, step: "progress.Progress") -> None:
+        """Show how many trajectories of one policy are done."""
+        task = self.tasks[step.name]
         self.bar.start_task(task)
-        self.bar.update(task, advance=count)
+        self.bar.update(task, completed=step.done, total=step.total)
         speed = self.bar.tasks[task].speed
         self.bar.update(task, rate=f"{speed:.0f}/s" if speed else "")
 
