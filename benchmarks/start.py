@@ -19,7 +19,7 @@ def main():
     print("import and load, first nb.eig, second nb.eig (seconds), in a new process each")
     for name in ("nonlinear_pendulum", "cart_pole"):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder}
+            environment = {**os.environ, "XDG_CACHE_HOME": folder}
             for cache in ("empty cache", "filled cache"):
                 command = [sys.executable, "-c", PROGRAM.format(name=name)]
                 told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
