@@ -22,6 +22,8 @@ _HOMES = {
     "sweep": "nestbed.smc.sweep",
     "Sweep": "nestbed.smc.sweep",
     "Reference": "nestbed.smc.reference",
+    "certificate": "nestbed.evaluation.certificate",
+    "Certificate": "nestbed.evaluation.certificate",
     "compare": "nestbed.evaluation.comparison",
     "Comparison": "nestbed.evaluation.comparison",
     "PolicyEstimate": "nestbed.evaluation.comparison",
@@ -50,6 +52,7 @@ __all__ = [*sorted(_HOMES), "__version__"]
 if TYPE_CHECKING:
     __version__: str
     from nestbed import belief, policies, systems
+    from nestbed.evaluation.certificate import Certificate, certificate
     from nestbed.evaluation.comparison import Comparison, PolicyEstimate, compare
     from nestbed.evaluation.contrastive_bounds import snmc, spce
     from nestbed.evaluation.eig import eig

@@ -4,7 +4,7 @@ Both compare how likely a record is under the parameters θ₀ that made it with
 prior: sPCE counts θ₀ among the L + 1, so it cannot exceed log(L + 1); sNMC leaves it out.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Int
 
 from nestbed import likelihood as likelihoods
 from nestbed.belief import faults
+from nestbed.evaluation import experiments
 from nestbed.evaluation.estimates import Estimate
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Record
-from nestbed.likelihood.simulation import simulate
 from nestbed.model import checks
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
@@ -110,12 +110,11 @@ def bounds(
     keys = jax.random.split(noise.as_key(key), (groups, 2))
 
     def group(index: int) -> tuple[np.ndarray, np.ndarray]:
-        theta, record = _experiments(keys[index, 0], system, ready, horizon, size)
-        _check(system, theta, record)
+        theta, record = experiments.simulated(keys[index, 0], system, ready, horizon, size)
         interrupts.check()
         own, others = _likelihoods(keys[index, 1], system, theta, record, jnp.asarray(contrastive))
         if not np.isfinite(own).all():
-            _raise(system, record, theta, int(np.argmin(np.isfinite(own))), horizon - 1)
+            experiments.blame(system, record, theta, int(np.argmin(np.isfinite(own))), horizon - 1)
         if np.isnan(others).any():
             _blame(keys[index, 1], system, record, contrastive)
         return np.asarray(own), np.asarray(others)
@@ -124,16 +123,6 @@ def bounds(
     own, others = (np.concatenate(part)[:outer] for part in zip(*found, strict=True))
     including = np.logaddexp(own, others) - np.log1p(contrastive)
     return Bounds(Estimate(own - including), Estimate(own - others + np.log(contrastive)))
-
-
-@eqx.filter_jit
-def _experiments(
-    key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int
-) -> tuple[Components, Record]:
-    """Draw parameters from the prior and a record for each."""
-    theta_key, record_key = jax.random.split(key)
-    theta = system.parameters.draw(theta_key, (count,))
-    return theta, simulate(record_key, system, policy, theta, horizon)
 
 
 @eqx.filter_jit
@@ -165,24 +154,6 @@ def _chunk(
     """Return the log-likelihood of each record under one chunk of contrastive draws."""
     draws = system.parameters.draw(jax.random.fold_in(key, i), (1, DRAWS_AT_A_TIME))
     return history.log_likelihood(likelihoods.of(system), table, steps, draws)[1]
-
-
-def _check(system: BaseSystem, theta: Components, record: Record) -> None:
-    """Raise if a design left the box or an observation is not finite."""
-    likelihood = likelihoods.of(system)
-    bad = np.argwhere(~np.isfinite(record.observations).all(axis=-1))
-    if len(bad):
-        row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
-        likelihood.check_record(Record(record.observations[:, : t + 1], record.designs))
-        _raise(system, record, theta, row, t - 1)
-    likelihood.check_record(record)
-    faults.check_box(system, record.designs)
-
-
-def _raise(system: BaseSystem, record: Record, theta: Components, row: int, step: int) -> None:
-    """Raise for one record, whose parameters are in the same row."""
-    blamed = jnp.stack([value[row] for value in theta])
-    faults.check(system, faults.Fault(jnp.array(step), record.observations[row], record.designs[row], blamed))
 
 
 def _blame(key: jax.Array, system: BaseSystem, record: Record, contrastive: int) -> None:

@@ -51,6 +51,7 @@ class Likelihood(ABC):
 
     system: BaseSystem
     linear_in_parameters: ClassVar[bool] = False  # whether `linear` gives the density exactly, for any carry
+    markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
 
     @abstractmethod
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:

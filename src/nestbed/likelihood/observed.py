@@ -27,6 +27,7 @@ class Observed(Likelihood):
 
     system: BaseSystem
     linear_in_parameters = True
+    markov = True
 
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
         """Draw start states."""

@@ -1,10 +1,13 @@
 """The prior over named parameters, in the constrained coordinates users see and the unconstrained ones filters use."""
 
+import functools
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import biject_to
 
@@ -54,6 +57,8 @@ class Prior:
                     f"the prior of {name!r}, a {type(distribution).__name__} with {_arguments(distribution)}, has no "
                     "finite density where it was drawn; correct its parameters, such as a scale that must be positive."
                 )
+        with jax.ensure_compile_time_eval():
+            self.centre = tuple(float(z) for z in self.unconstrain(self.middle))  # the same, unconstrained
         self.scales = tuple(float(s) for s in spread)  # about the standard deviation of each unconstrained coordinate
 
     def sample(self, key: jax.Array, shape: tuple[int, ...]) -> Components:
@@ -79,6 +84,29 @@ class Prior:
         """Return the log-density of unconstrained coordinates (the Jacobian included)."""
         terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]
         return sum(terms[1:], start=terms[0])
+
+    @functools.cached_property
+    def moments(self) -> tuple[Any, Any, float]:
+        """The mean and the variance of each unconstrained coordinate, and the entropy of all, by quadrature."""
+        with jax.ensure_compile_time_eval():
+            marginals = zip(self.marginals, self.centre, self.scales, strict=True)
+            found = np.array([_quadrature(marginal, centre, scale) for marginal, centre, scale in marginals])
+        return found[:, 0], found[:, 1], float(found[:, 2].sum())
+
+
+def _quadrature(marginal: _Marginal, centre: float, scale: float) -> tuple[float, float, float]:
+    """Return the mean, the variance and the entropy of one unconstrained coordinate."""
+    s = np.linspace(-12.0, 12.0, 20_001)
+    z = centre + scale * np.sinh(s)  # from a tiny part of the spread to 80,000 times it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # far out, a bounded parameter is rounded to its bound
+        log_density = np.asarray(marginal.log_density(jnp.asarray(z)))
+    log_density = np.where(np.isfinite(log_density), log_density, -1e3)
+    mass = np.exp(log_density) * scale * np.cosh(s)
+    mass /= mass.sum()
+    mean = float((mass * z).sum())
+    entropy = -float((mass * log_density).sum())
+    return mean, float((mass * (z - mean) ** 2).sum()), entropy
 
 
 def _arguments(distribution: Any) -> str:

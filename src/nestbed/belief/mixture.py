@@ -1,0 +1,156 @@
+"""A proposal for posteriors that are no Gaussian: several modes, a banana, a ridge.
+
+Particles are led from the prior to the posterior of a record through tempered likelihoods, and a Student's t with the
+local Gauss–Newton curvature is laid around some of them. The particles only say where the proposal is; draws from it
+are weighted exactly, so that nothing hangs on how well they have moved.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from nestbed.belief import proposal
+from nestbed.belief.proposal import Proposal
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.model.prior import Components
+from nestbed.numerics import noise, resampling, weights
+
+PARTICLES = 512
+"""Particles that are led to each posterior."""
+PARTS = 48
+"""Of these, how many a component is laid around."""
+MOVES = 6
+"""Metropolis moves at each temperature."""
+KEPT = 0.5
+"""Effective share of the particles that a rise of the temperature leaves."""
+LEVELS = 100
+"""Most temperatures."""
+LANES = 2 + 3 * MOVES
+"""Streams of random numbers that each temperature takes."""
+
+
+class Mixture(NamedTuple):
+    """PARTS Student's t distributions of equal weight for each of C records."""
+
+    parts: Proposal  # of C × PARTS rows
+
+    def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
+        """Return whitened draws that random numbers lead to, and their log-densities."""
+        normals, uniforms, choice = numbers
+        _, rows, _ = normals.shape
+        count = self.parts.location.shape[0] // rows
+        chosen = jnp.minimum((choice * count).astype(jnp.int32), count - 1)
+        index = jnp.arange(rows)[:, None] * count + chosen
+        steps = proposal.heavy(normals, uniforms)
+        location, spread = self.parts.location, self.parts.spread
+        size = location.shape[1]
+        w = tuple(location[index, i] + sum(spread[index, i, j] * steps[j] for j in range(i, size)) for i in range(size))
+        return w, self.log_density(w)
+
+    def log_density(self, w: Components) -> Float[Array, "C M"]:
+        """Return the log-density of whitened parameters."""
+        rows, size = w[0].shape
+        count = self.parts.location.shape[0] // rows
+        each = self.parts.log_density(tuple(jnp.repeat(value, count, axis=0) for value in w))
+        return jax.nn.logsumexp(each.reshape(rows, count, size), axis=1) - jnp.log(float(count))
+
+    @staticmethod
+    def random_numbers(key: jax.Array, shape: tuple[int, int, int]) -> tuple[Any, ...]:
+        """Return what `draw` takes, for shape (d, C, M)."""
+        return (*Proposal.random_numbers(key, shape), noise.uniforms(key, shape[1:], lane=2))
+
+
+def fit(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""]) -> Mixture:
+    """Return a mixture for the posterior of each record's first `count` experiments."""
+    w = _led(key, likelihood, record, count)
+    stride = PARTICLES // PARTS
+    centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
+    repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, PARTS, axis=0), record)
+    return Mixture(proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w))))
+
+
+class _Particles(NamedTuple):
+    """Equally weighted particles at one temperature of each record."""
+
+    w: Components  # whitened
+    log_prior: Float[Array, "C M"]
+    log_likelihood: Float[Array, "C M"]
+    temperature: Float[Array, " C"]  # the power of the likelihood
+    level: Int[Array, ""]
+
+
+def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""]) -> Components:
+    """Lead particles from the prior to each record's posterior; return them whitened."""
+    prior, rows = likelihood.system.parameters, record.designs.shape[0]
+    table = history.tabulate(record)
+
+    def measured(w: Components) -> tuple[Any, Any]:
+        position = proposal.unwhiten(prior, w)
+        _, log_likelihood = history.log_likelihood(likelihood, table, count, prior.constrain(position))
+        return proposal.log_prior(prior, position), jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood)
+
+    def rise(state: _Particles) -> _Particles:
+        lane = LANES * state.level
+        step = _increment(state.log_likelihood, 1.0 - state.temperature)
+        log_weights, _ = weights.normalise(step[:, None] * state.log_likelihood)
+        ancestors = resampling.systematic(noise.uniforms(key, (rows, 1), lane), log_weights)
+        w, log_prior, log_likelihood = jax.tree.map(
+            lambda leaf: jnp.take_along_axis(leaf, ancestors, axis=1), (state.w, state.log_prior, state.log_likelihood)
+        )
+        temperature = jnp.minimum(state.temperature + step, 1.0)
+        moved = w, log_prior, log_likelihood
+        for k in range(MOVES):
+            moved = _move(key, lane + 2 + 3 * k, measured, moved, temperature, bold=k % 2 == 0)
+        return _Particles(*moved, temperature, state.level + 1)
+
+    w = proposal.whiten(prior, prior.sample(key, (rows, PARTICLES)))
+    start = _Particles(w, *measured(w), jnp.zeros(rows), jnp.zeros((), jnp.int32))
+    unfinished = lambda state: jnp.any(state.temperature < 1.0) & (state.level < LEVELS)  # noqa: E731
+    return jax.lax.while_loop(unfinished, rise, start).w
+
+
+def _move(key: jax.Array, lane: Any, measured: Any, state: Any, temperature: Float[Array, " C"], *, bold: bool) -> Any:
+    """Propose the difference of two other particles as a step: it has the shape of the posterior, whatever that is."""
+    w, log_prior, log_likelihood = state
+    size, shape = len(w), log_prior.shape
+    offsets = noise.uniforms(key, (2,), lane)
+    one, other = (1 + (offset * (shape[1] - 1)).astype(jnp.int32) for offset in offsets)
+    scale = 2.38 / (2.0 * size) ** 0.5 if bold else 0.3
+    jitter = 1e-4 * noise.normals(key, (size, *shape), lane + 1)
+    proposed = tuple(
+        value + scale * (jnp.roll(value, one, axis=1) - jnp.roll(value, other, axis=1)) + jitter[i]
+        for i, value in enumerate(w)
+    )
+    new_prior, new_likelihood = measured(proposed)
+    change = (
+        new_prior
+        - log_prior
+        + jnp.where(jnp.isneginf(new_likelihood), -jnp.inf, temperature[:, None] * (new_likelihood - log_likelihood))
+    )
+    accept = jnp.log(noise.uniforms(key, shape, lane + 2)) < change
+    return jax.tree.map(
+        lambda new, old: jnp.where(accept, new, old),
+        (proposed, new_prior, new_likelihood),
+        (w, log_prior, log_likelihood),
+    )
+
+
+def _increment(log_likelihood: Float[Array, "C M"], most: Float[Array, " C"]) -> Float[Array, " C"]:
+    """Return the rise of the temperature, at most `most`, that leaves a share of the particles, by bisection."""
+    count = log_likelihood.shape[1]
+
+    def share(step: Float[Array, " C"]) -> Float[Array, " C"]:
+        powers = jnp.where(jnp.isneginf(log_likelihood), -jnp.inf, step[:, None] * log_likelihood)
+        return weights.effective_sample_size(weights.normalise(powers)[0]) / count
+
+    def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+        low, high = ends
+        middle = jnp.where(low > 0.0, jnp.sqrt(low * high), 0.5 * (low + high))
+        enough = share(middle) >= KEPT
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    low, _ = jax.lax.fori_loop(0, 40, halve, (jnp.full_like(most, 1e-12), jnp.maximum(most, 1e-12)))
+    return jnp.where(share(most) >= KEPT, most, low)

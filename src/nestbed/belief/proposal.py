@@ -1,0 +1,218 @@
+"""A heavy-tailed Gaussian fitted to the posterior of each record: where to draw parameters from.
+
+The fit is by damped Gauss–Newton steps (Fisher scoring) in prior-whitened coordinates: w = (z − middle) / scale of the
+unconstrained z. It knows the record alone, so that draws from it, weighted by their posterior, average to the record's
+evidence. Student's t has heavier tails than the posteriors it stands for, so that no weight is large where the fit is
+good; where it is not, the weights tell.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from nestbed.likelihood import sensitivity
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.likelihood.sensitivity import Local
+from nestbed.model.prior import Components, Prior
+from nestbed.numerics import noise
+
+DEGREES = 8
+"""Degrees of freedom of Student's t: even, so that its scale is a product of uniform numbers."""
+CLOSE = 1e-2
+"""Expected rise of the log-posterior, in nats, below which a fit has arrived: its middle is then a tenth of the
+posterior's standard deviation off, or less."""
+STEPS = 40
+"""Most Gauss–Newton steps of a fit."""
+BOLD = 6
+"""Steps that are taken whole."""
+
+
+class Proposal(NamedTuple):
+    """Student's t around each record's fit: location m, and the Cholesky factor L of its inverse scale matrix L Lᵀ."""
+
+    location: Float[Array, "C d"]  # whitened
+    factor: Float[Array, "C d d"]  # L, lower triangular
+    spread: Float[Array, "C d d"]  # L⁻ᵀ
+
+    def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
+        """Return whitened draws that random numbers lead to, and their log-densities."""
+        size = self.location.shape[1]
+        steps = heavy(*numbers)
+        draws = tuple(
+            self.location[:, i, None] + sum(self.spread[:, i, j, None] * steps[j] for j in range(i, size))
+            for i in range(size)
+        )
+        return draws, self._log_density(sum(step**2 for step in steps))
+
+    def restricted(self, free: tuple[bool, ...]) -> "Proposal":
+        """Return the proposal of the free coordinates, which were fitted with the others held."""
+        kept = jnp.array([i for i, is_free in enumerate(free) if is_free])
+        return Proposal(self.location[:, kept], *(part[:, kept][:, :, kept] for part in (self.factor, self.spread)))
+
+    @staticmethod
+    def random_numbers(key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
+        """Return what `draw` takes, for shape (d, C, M), from two lanes of a key."""
+        return noise.normals(key, shape, lane), noise.uniforms(key, (DEGREES // 2, *shape[1:]), lane + 1)
+
+    def log_density(self, w: Components) -> Float[Array, "C M"]:
+        """Return the log-density of whitened parameters."""
+        size = self.location.shape[1]
+        off = [value - self.location[:, i, None] for i, value in enumerate(w)]
+        scaled = [sum(self.factor[:, i, j, None] * off[i] for i in range(j, size)) for j in range(size)]  # Lᵀ (w − m)
+        return self._log_density(sum(value**2 for value in scaled))
+
+    def _log_density(self, square: Float[Array, "C M"]) -> Float[Array, "C M"]:
+        size = self.location.shape[1]
+        whole = math.lgamma(0.5 * (DEGREES + size)) - math.lgamma(0.5 * DEGREES)
+        constant = whole - 0.5 * size * math.log(DEGREES * math.pi)
+        log_det = jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)
+        return constant + log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
+
+
+def whiten(prior: Prior, position: Components) -> Components:
+    """Return unconstrained coordinates in units of the prior's spread, from its middle."""
+    return tuple((z - m) / s for z, m, s in zip(position, prior.centre, prior.scales, strict=True))
+
+
+def unwhiten(prior: Prior, w: Components) -> Components:
+    """Return the unconstrained coordinates of whitened ones."""
+    return tuple(m + s * value for value, m, s in zip(w, prior.centre, prior.scales, strict=True))
+
+
+def log_prior(prior: Prior, position: Components) -> Float[Array, "..."]:
+    """Return the prior's log-density in whitened coordinates."""
+    return prior.log_density(position) + math.log(math.prod(prior.scales))
+
+
+def heavy(normals: Float[Array, "d C M"], uniforms: Float[Array, "k C M"]) -> list[Float[Array, "C M"]]:
+    """Return standard Student's t vectors, component by component (k = DEGREES / 2)."""
+    chi_square = -2.0 * jnp.log(jnp.prod(uniforms, axis=0))
+    widening = jnp.sqrt(DEGREES / chi_square)
+    return [normal * widening for normal in normals]
+
+
+class _Climb(NamedTuple):
+    """A fit on its way: where it is, the best it has seen, and the posterior around both."""
+
+    w: Float[Array, "C d"]
+    local: Local
+    best_w: Float[Array, "C d"]
+    best: Local
+    damping: Float[Array, " C"]
+    arrived: Bool[Array, " C"]
+    steps: Int[Array, ""]
+
+
+def fit(
+    likelihood: Likelihood,
+    record: Record,
+    count: Int[Array, ""],
+    start: Float[Array, "C d"],
+    *,
+    steps: int = STEPS,
+    bold: int = BOLD,
+    free: tuple[bool, ...] | None = None,
+) -> Proposal:
+    """Climb the posterior of each record's first `count` experiments from a whitened start that knows the record alone.
+
+    The first `bold` steps are whole ones, wherever they lead: a curved valley is crossed rather than followed. Then
+    every step must rise, or is damped. Coordinates that are not `free` stay where they start.
+    """
+    around = _posterior(likelihood, record, count, free)
+
+    def step(climb: _Climb) -> _Climb:
+        move, rise = _newton(climb.local, climb.damping)
+        w = climb.w + move
+        local = around(w)
+        finite = jnp.isfinite(local.score).all(-1) & jnp.isfinite(local.information).all((-1, -2))
+        better = finite & (local.log_density > climb.best.log_density)
+        best_w, best = _where(better, (w, local), (climb.best_w, climb.best))
+        taken = finite & (climb.steps < bold)
+        w, local = _where(taken, (w, local), (best_w, best))
+        eased = jnp.where(climb.damping > 1e-3, 0.1 * climb.damping, 0.0)
+        damping = jnp.where(taken | better, eased, 10.0 * climb.damping + 1e-2)
+        close = (rise < CLOSE) & (better | (climb.damping == 0.0))
+        arrived = close | (damping > 1e8)
+        done = climb.arrived
+        return _Climb(
+            *_where(
+                done, (climb.w, climb.local, climb.best_w, climb.best, climb.damping), (w, local, best_w, best, damping)
+            ),
+            done | arrived,
+            climb.steps + 1,
+        )
+
+    rows = start.shape[0]
+    local = around(start)
+    begun = _Climb(start, local, start, local, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((), jnp.int32))
+    climb = jax.lax.while_loop(lambda climb: ~jnp.all(climb.arrived) & (climb.steps < steps), step, begun)
+    return _proposal(climb.best_w, climb.best)
+
+
+def around(likelihood: Likelihood, record: Record, count: Int[Array, ""], w: Float[Array, "C d"]) -> Proposal:
+    """Return the proposal with the curvature that each record's posterior has around given parameters."""
+    return _proposal(w, _posterior(likelihood, record, count, None)(w))
+
+
+def _proposal(w: Float[Array, "C d"], local: Local) -> Proposal:
+    factor = jnp.linalg.cholesky(local.information)
+    identity = jnp.broadcast_to(jnp.eye(w.shape[1]), factor.shape)
+    inverse = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+    return Proposal(w, factor, jnp.swapaxes(inverse, 1, 2))
+
+
+def _where(condition: Bool[Array, " C"], new: Any, old: Any) -> Any:
+    """Choose row by row."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b), new, old
+    )
+
+
+def _newton(local: Local, damping: Float[Array, " C"]) -> tuple[Float[Array, "C d"], Float[Array, " C"]]:
+    """Return a damped Gauss–Newton step, and the rise of the log-density that the undamped one promises."""
+    diagonal = jnp.diagonal(local.information, axis1=1, axis2=2)
+    damped = local.information + (damping[:, None] * diagonal)[:, :, None] * jnp.eye(diagonal.shape[1])
+    move = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(damped), True), local.score[..., None])[..., 0]
+    return move, jnp.sum(move * local.score, axis=-1)
+
+
+def _posterior(likelihood: Likelihood, record: Record, count: Int[Array, ""], free: tuple[bool, ...] | None) -> Any:
+    """Return the function that gives the posterior around whitened parameters (C, d)."""
+    prior = likelihood.system.parameters
+
+    def around(w: Float[Array, "C d"]) -> Local:
+        columns = tuple(w[:, i, None] for i in range(w.shape[1]))
+        ones = tuple(jnp.ones_like(value) for value in columns)
+        theta, slopes = jax.jvp(lambda w: prior.constrain(unwhiten(prior, w)), (columns,), (ones,))
+        seen = sensitivity.of_histories(likelihood, record, count, theta, slopes)
+        value, slope, curvature = _prior_around(prior, columns, ones)
+        information = seen.information + jax.vmap(jnp.diag)(curvature)
+        score = seen.score + slope
+        if free is not None:
+            mask = jnp.array(free)
+            score = jnp.where(mask, score, 0.0)
+            information = jnp.where(mask[:, None] & mask, information, jnp.eye(len(free)))
+        return Local(seen.log_density + value, score, information)
+
+    return around
+
+
+def _prior_around(prior: Prior, w: Components, ones: Components) -> tuple[Any, Any, Any]:
+    """Return the prior's log-density, its slope and its curvature (at least a little) in whitened coordinates."""
+
+    def each(w: Components) -> Components:
+        return tuple(m.log_density(z) for m, z in zip(prior.marginals, unwhiten(prior, w), strict=True))
+
+    def slope(w: Components) -> tuple[Components, Components]:
+        return jax.jvp(each, (w,), (ones,))
+
+    (values, slopes), (_, bends) = jax.jvp(slope, (w,), (ones,))
+    curvature = jnp.maximum(-jnp.concatenate(bends, axis=1), LEAST)
+    return sum(values)[:, 0], jnp.concatenate(slopes, axis=1), curvature
+
+
+LEAST = 1e-2
+"""Least curvature that a prior counts with, in units of its own: one with heavy tails may have none, or less."""

@@ -1,0 +1,338 @@
+"""The expected information gain between two bounds, to a hundredth of a nat.
+
+Of each simulated record the true parameters θ₀ are known, and how likely it is in all, log p(z), follows from L draws
+of a proposal that is fitted to the record alone: the average of their weights, without θ₀, errs to the low side (so
+that the gain is bounded from above: VNMC), and with θ₀ among them to the high side (from below: ACE). Since θ₀ is a draw
+from the posterior of its record, averages over θ₀ and the L draws by weight have the expectation that averages over the
+posterior have, which take the place of log p(z | θ₀) with less variance. Control variates take most of the rest: what
+the posteriors say about the parameters averages to the prior.
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from nestbed.evaluation import experiments, weighing
+from nestbed.evaluation.weighing import Weighed
+from nestbed.likelihood.base import Record
+from nestbed.model import checks
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import blocks, controls, noise
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.numerics.intervals import Interval, of_mean
+from nestbed.numerics.progress import Progress, Watch
+from nestbed.policies.base import Policy, prepare
+
+TOGETHER = 256
+"""Records in one program, whatever their number: another number compiles nothing."""
+AT_ONCE = 32
+"""Records that are weighed again together."""
+MORE = 8
+"""Draws from a mixture, for each that one Gaussian would give: it fits less well."""
+GOOD = 0.3
+"""Effective share of the draws above which a fit is good."""
+MISSED = 2
+"""Records of a block whose θ₀ outweighs all draws of a good fit that tell of modes it does not know."""
+PROBE = 2**32 - 1
+"""The block that is only looked at, so that no bound knows what was found."""
+FEWEST = 4.0
+"""Effective draws below which a record's bounds tell little."""
+MOST_RECORDS = 1 << 20
+"""Records beyond which no accuracy is pursued."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Certificate:
+    """A lower and an upper bound of the expected information gain, an estimate between them and its interval, in nats.
+
+    Each holds in expectation over simulated records, whose number is in the standard errors. The estimate is the middle
+    of the bounds; the interval (95 %) reaches from the lower one less its error to the upper one and its error.
+    """
+
+    lower_values: Float[np.ndarray, " N"]  # after control variates, one of each record
+    upper_values: Float[np.ndarray, " N"]
+    ess: Float[np.ndarray, " N"]  # effective share of the draws, of each record
+    draws: int
+    horizon: int
+    target: tuple[str, ...] | None = None
+    robust: int = 0  # records whose posterior needed more than one Gaussian
+    origin: tuple[int, ...] = ()  # the key's words
+    _curve: Callable[[], "Curve"] | None = None
+
+    @property
+    def records(self) -> int:
+        """How many were simulated."""
+        return len(self.lower_values)
+
+    @property
+    def lower(self) -> float:
+        """The lower bound (ACE)."""
+        return float(self.lower_values.mean())
+
+    @property
+    def upper(self) -> float:
+        """The upper bound (VNMC)."""
+        return float(self.upper_values.mean())
+
+    @property
+    def lower_standard_error(self) -> float:
+        """Of the lower bound."""
+        return _standard_error(self.lower_values)
+
+    @property
+    def upper_standard_error(self) -> float:
+        """Of the upper bound."""
+        return _standard_error(self.upper_values)
+
+    @property
+    def values(self) -> Float[np.ndarray, " N"]:
+        """The middle between the bounds, of each record."""
+        return 0.5 * (self.lower_values + self.upper_values)
+
+    @property
+    def mean(self) -> float:
+        """The estimate: the middle between the bounds."""
+        return float(self.values.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the estimate, from the number of records; what the bounds leave open comes on top, as in `interval`."""
+        return _standard_error(self.values)
+
+    @property
+    def interval(self) -> Interval:
+        """Where the expected gain lies, with 95 % confidence, what the bounds leave open included."""
+        return Interval(of_mean(self.lower_values).low, of_mean(self.upper_values).high)
+
+    @functools.cached_property
+    def curve(self) -> "Curve":
+        """The same after each experiment, from the first 256 records at most; it takes a while when first asked for."""
+        if self._curve is None:
+            raise NestbedError("this certificate has no curve; ask the one that nb.certificate returned.")
+        return self._curve()
+
+    def less(self, other: "Certificate") -> "Certificate":
+        """Return what this one gains more than another, from the same key: the noise that both share cancels."""
+        if not self.origin or (self.origin, self.horizon) != (other.origin, other.horizon):
+            raise NestbedError(
+                "the certificates are of other records, so their difference has no interval; make both with the same "
+                "key and horizon."
+            )
+        count = min(self.records, other.records)
+        lower, upper = (
+            mine[:count] - theirs[:count]
+            for mine, theirs in ((self.lower_values, other.upper_values), (self.upper_values, other.lower_values))
+        )
+        ess = np.minimum(self.ess[:count], other.ess[:count])
+        return Certificate(lower, upper, ess, min(self.draws, other.draws), self.horizon, self.target)
+
+    def __str__(self) -> str:
+        about = f" about {', '.join(self.target)}" if self.target else ""
+        low, high = self.interval
+        return f"{self.mean:.3f} nats{about} (95 %: {low:.3f} to {high:.3f}; bounds {self.lower:.3f}, {self.upper:.3f})"
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(mean={self.mean!r}, standard_error={self.standard_error!r}, lower={self.lower!r}, "
+            f"upper={self.upper!r}, records={self.records}, draws={self.draws})"
+        )
+
+
+class Curve(NamedTuple):
+    """The gain after each experiment."""
+
+    lower: Float[np.ndarray, " T"]
+    upper: Float[np.ndarray, " T"]
+    mean: Float[np.ndarray, " T"]
+    standard_error: Float[np.ndarray, " T"]
+
+
+def certificate(
+    key: jax.Array,
+    system: BaseSystem,
+    policy: Policy,
+    *,
+    horizon: int | None = None,
+    records: int = 1024,
+    draws: int = 64,
+    accuracy: float | None = None,
+    target: Sequence[str] | None = None,
+    progress: Watch[Progress] | None = None,
+) -> Certificate:
+    """Bound the expected information gain of a policy from below and above.
+
+    Args:
+        key: a jax key; the same key gives the same numbers, and the same simulated rigs for every policy.
+        system: the model.
+        policy: what chooses the designs.
+        horizon: T, experiments per record; by default the system's.
+        records: how many are simulated, at first.
+        draws: L, parameters drawn for each record; the bounds come together as 1 / L.
+        accuracy: in nats; more records are simulated until the interval reaches no further to either side.
+        target: names of the parameters of interest, the others being nuisance; all by default. The gain about these
+            alone is bounded in the same way.
+        progress: called with how many records are done, `.done` of `.total`, from any thread.
+
+    Returns:
+        Both bounds and the estimate between them, with their errors and an interval, in nats.
+    """
+    checks.instance(system)
+    horizon = system.horizon if horizon is None else horizon
+    at_least_one(horizon=horizon, records=records, draws=draws)
+    _check_accuracy(accuracy)
+    names = _targets(system, target)
+    judge = _Judge(noise.as_key(key), system, prepare(policy, system, horizon), horizon, draws, names)
+    found = judge.judge(records, progress)
+    while accuracy is not None and found.records < MOST_RECORDS:
+        reach, gap = 0.5 * (found.interval.high - found.interval.low), 0.5 * (found.upper - found.lower)
+        if reach <= accuracy or gap > 0.9 * accuracy:
+            break
+        needed = math.ceil(1.05 * found.records * ((reach - gap) / (accuracy - gap)) ** 2)
+        found = judge.judge(min(MOST_RECORDS, max(found.records + TOGETHER, needed)), progress)
+    _tell(found, accuracy)
+    return found
+
+
+class _Judge:
+    """Simulates records of one policy and weighs them; what is done is kept."""
+
+    def __init__(
+        self, key: jax.Array, system: BaseSystem, policy: Any, horizon: int, draws: int, target: tuple[str, ...] | None
+    ):
+        self.key, self.system, self.policy = key, system, policy
+        self.horizon, self.draws, self.target = horizon, draws, target
+        self.free = None if target is None else tuple(name not in target for name in system.prior)
+        self.done: list[Weighed] = []
+        self.robust = 0
+        self.hidden_modes = False
+
+    def judge(self, total: int, progress: Watch[Progress] | None) -> Certificate:
+        """Return the certificate of `total` records; those that are there already are kept."""
+        first = len(self.done)
+        count = total - first * TOGETHER
+        if not first:
+            self.hidden_modes = self.probe()
+        if count > 0:
+            self.done += blocks.run(count, TOGETHER, lambda i: self.block(first + i), progress, "certificate")
+        return self.certificate(jax.tree.map(lambda *parts: np.concatenate(parts)[:total], *self.done))
+
+    def probe(self) -> bool:
+        """Return whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
+        _, _, weighed = self.simulate(PROBE)
+        return int(np.sum((weighed.own > 0.5) & (weighed.pilot >= GOOD))) >= MISSED
+
+    def simulate(self, index: int) -> tuple[Components, Record, Weighed]:
+        """Return one block of records with their parameters, weighed by one Gaussian each."""
+        simulation_key, draw_key = jax.random.split(jax.random.fold_in(self.key, index))
+        theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
+        return theta, record, self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws)
+
+    def block(self, index: int) -> Weighed:
+        """Return one block of records, weighed as each needs it."""
+        theta, record, weighed = self.simulate(index)
+        return self.mend(jax.random.fold_in(self.key, index), theta, record, self.horizon, weighed)
+
+    def mend(self, key: jax.Array, theta: Components, record: Record, count: int, weighed: Weighed) -> Weighed:
+        """Weigh again the records whose posterior is no single Gaussian."""
+        poor = np.flatnonzero((weighed.pilot < GOOD) | self.hidden_modes)
+        self.robust += len(poor)
+        for i in range(0, len(poor), AT_ONCE):
+            rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
+            taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
+            again = self.weigh(weighing.by_mixture, jax.random.fold_in(key, i), *taken, count, MORE * self.draws)
+            filled = len(poor[i : i + AT_ONCE])
+            for old, new in zip(weighed, again, strict=True):
+                old[rows[:filled]] = new[:filled]
+        return weighed
+
+    def weigh(self, how: Any, key: jax.Array, theta: Components, record: Record, count: int, draws: int) -> Weighed:
+        """Return what the first `count` experiments of records come to."""
+        found = how(key, self.system, theta, record, jnp.asarray(count), draws, self.free)
+        weighed = Weighed(*(np.array(part) for part in found))
+        bad = np.isnan(weighed.below + weighed.above + weighed.excluding + weighed.including)
+        if bad.any():
+            experiments.blame(self.system, record, theta, int(np.argmax(bad)), count - 1)
+        return weighed
+
+    def certificate(self, weighed: Weighed) -> Certificate:
+        """Return the certificate of weighed records."""
+        plain = np.stack([weighed.below - weighed.including, weighed.above - weighed.excluding], axis=-1)
+        lower, upper = controls.adjusted(plain, weighed.controls).T
+        words = tuple(int(word) for word in np.asarray(jax.random.key_data(self.key)))
+        return Certificate(
+            lower,
+            upper,
+            weighed.ess,
+            self.draws,
+            self.horizon,
+            self.target,
+            self.robust,
+            origin=words,
+            _curve=self.curve,
+        )
+
+    def curve(self) -> Curve:
+        """Return the certificate after each experiment."""
+        theta, record, _ = self.simulate(0)
+        key = jax.random.fold_in(self.key, PROBE - 1)
+
+        def after(t: int) -> Certificate:
+            draw_key, mend_key = jax.random.split(jax.random.fold_in(key, t))
+            weighed = self.weigh(weighing.by_gaussian, draw_key, theta, record, t + 1, self.draws)
+            return self.certificate(self.mend(mend_key, theta, record, t + 1, weighed))
+
+        found = blocks.run(self.horizon, 1, after)
+        return Curve(*(np.array([getattr(each, name) for each in found]) for name in Curve._fields))
+
+
+def _tell(found: Certificate, accuracy: float | None) -> None:
+    """Say which record's bounds tell little, or that the accuracy was not reached and why."""
+    few = np.flatnonzero(~(found.ess * found.draws > FEWEST))
+    if len(few):
+        warnings.warn(
+            f"the posterior of {len(few)} of {found.records} records (the first is record {few[0]}) has a shape that "
+            f"no proposal fits, so the bounds may be far apart; give more draws than {found.draws}.",
+            stacklevel=3,
+        )
+    low, high = found.interval
+    if accuracy is not None and 0.5 * (high - low) > accuracy:
+        cause = "the bounds are apart" if found.upper - found.lower > accuracy else "records are at their most"
+        warnings.warn(
+            f"the accuracy of {accuracy} nats was not reached: the interval is {low:.3f} to {high:.3f} since {cause}; "
+            f"give more draws than {found.draws}, or ask for less.",
+            stacklevel=3,
+        )
+
+
+def _targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the parameters of interest, or None for all."""
+    if target is None:
+        return None
+    names = (target,) if isinstance(target, str) else tuple(target)
+    for name in names:
+        if name not in system.prior:
+            raise NestbedError(
+                f"{system.name} has no parameter {name!r} to be a target; {did_you_mean(str(name), system.prior)}."
+            )
+    if not names:
+        raise NestbedError("target is empty; name at least one parameter, or leave it out for all.")
+    ordered = tuple(name for name in system.prior if name in names)
+    return None if len(ordered) == len(system.prior) else ordered
+
+
+def _check_accuracy(accuracy: float | None) -> None:
+    if accuracy is not None and not (isinstance(accuracy, int | float) and 0.0 < accuracy < math.inf):
+        raise NestbedError(f"accuracy is {accuracy!r}, but it must be a positive number of nats, such as 0.02.")
+
+
+def _standard_error(values: Float[np.ndarray, " N"]) -> float:
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan

@@ -1,0 +1,48 @@
+"""Simulated experiments on rigs whose parameters are drawn from the prior, refused where they cannot be judged."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nestbed import likelihood as likelihoods
+from nestbed.belief import faults
+from nestbed.likelihood.base import Record
+from nestbed.likelihood.simulation import simulate
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+
+
+def simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> tuple[Components, Record]:
+    """Return parameters drawn from the prior and a record for each; raise if one is not finite or left the box."""
+    theta, record = _simulated(key, system, policy, horizon, count)
+    _check(system, theta, record)
+    return theta, record
+
+
+@eqx.filter_jit
+def _simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> tuple[Components, Record]:
+    """Draw parameters from the prior and a record for each."""
+    theta_key, record_key = jax.random.split(key)
+    theta = system.parameters.draw(theta_key, (count,))
+    return theta, simulate(record_key, system, policy, theta, horizon)
+
+
+def _check(system: BaseSystem, theta: Components, record: Record) -> None:
+    """Raise if a design left the box or an observation is not finite."""
+    likelihood = likelihoods.of(system)
+    bad = np.argwhere(~np.isfinite(record.observations).all(axis=-1))
+    if len(bad):
+        row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])
+        likelihood.check_record(Record(record.observations[:, : t + 1], record.designs))
+        blame(system, record, theta, row, t - 1)
+    likelihood.check_record(record)
+    faults.check_box(system, record.designs)
+
+
+def blame(system: BaseSystem, record: Record, theta: Components, row: int, step: int) -> None:
+    """Raise for one record, whose parameters are in the same row."""
+    blamed = jnp.stack([value[row] for value in theta])
+    faults.check(system, faults.Fault(jnp.array(step), record.observations[row], record.designs[row], blamed))
