@@ -32,6 +32,7 @@ class Evidence(NamedTuple):
     divergence: Float[Array, " N"]  # α + β: E[log f − log predictive] under the belief after the outcome
     log_predictive: Float[Array, " N"]  # −β: log of the predictive density under the belief before it
     most: float  # what the divergence can come to
+    least: Any = -SLACK  # likewise, where it may err
     entropy_drop: Float[Array, " N"] | None = None  # entropy of the belief before, less that after
 
     def gain(self, likelihood: Likelihood, form: str) -> Float[Array, " N"]:
@@ -43,7 +44,7 @@ class Evidence(NamedTuple):
     @property
     def possible(self) -> Bool[Array, " N"]:
         """Whether the numbers are within their range, so that rounding has not made them up."""
-        within = (self.divergence >= -SLACK) & (self.divergence <= self.most)
+        within = (self.divergence >= self.least) & (self.divergence <= self.most)
         return within & (jnp.abs(self.log_predictive) <= FAR)
 
 
@@ -62,6 +63,8 @@ class Belief(ABC):
 
     kind: ClassVar[str]  # its name in the registry
     closed_form: ClassVar[bool] = False  # whether the gain has a closed form
+    together: ClassVar[int]  # independent records that are best run in one program; the same on every machine
+    refreshes: ClassVar[bool] = False  # whether `refresh` draws at random: a reference then keeps what it gave
     system: BaseSystem
 
     @classmethod
@@ -102,6 +105,27 @@ class Belief(ABC):
         """Condition on the outcome y of design u."""
 
     @abstractmethod
+    def recalled(self, state: State) -> Evidence:
+        """Return what the last outcome said, for beliefs that refresh."""
+
+    @abstractmethod
+    def firmer(self, state: State) -> "Belief | None":
+        """Return a belief that does better where this one has failed, None where it has not or there is none."""
+
+    @abstractmethod
+    def doubtful(self, state: State) -> Int[Array, " N"] | None:
+        """Return after how many experiments each record's belief first failed (0: never); None if it cannot."""
+
+    @abstractmethod
+    def refresh(
+        self, key: jax.Array, before: State, state: State, evidence: Evidence, record: Record, t: Int[Array, ""]
+    ) -> tuple[State, Evidence, RejuvenationInfo | None]:
+        """Renew what an outcome has left degenerate, after `t` experiments, and judge the last by it.
+
+        `before` and `state` are the belief before and after the last outcome, which the record holds.
+        """
+
+    @abstractmethod
     def expected_gains(
         self, key: jax.Array, state: State, u: Float[Array, "N C du"], outcomes: int
     ) -> Float[Array, "N C"]:
@@ -121,6 +145,10 @@ class Belief(ABC):
     @abstractmethod
     def expand(self, compressed: State) -> State:
         """Rebuild a state from what `compress` returned."""
+
+    @abstractmethod
+    def divergence(self, state: State, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Return the divergence of the posterior from the prior in nats: what the record has told, log p(z) given."""
 
     @abstractmethod
     def moments(self, state: State) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:

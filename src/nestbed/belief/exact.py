@@ -36,6 +36,7 @@ class Exact(Belief):
 
     system: BaseSystem
     kind = "exact"
+    together = 8
     closed_form = True
 
     def __post_init__(self) -> None:
@@ -113,7 +114,27 @@ class Exact(Belief):
             divergence += _log_normal(y[:, i] - mean, row.variance) - 0.5 * spread - predicted[i]
         carry, _ = self.likelihood.deviance(state.carry, components(u), components(y), components(posterior.mean))
         log_predictive = sum(predicted[1:], start=predicted[0])
-        return posterior._replace(carry=carry), Evidence(divergence, log_predictive, self.most, entropy_drop)
+        return posterior._replace(carry=carry), Evidence(
+            divergence, log_predictive, self.most, entropy_drop=entropy_drop
+        )
+
+    def refresh(
+        self, key: jax.Array, before: Normal, state: Normal, evidence: Evidence, record: Record, t: Int[Array, ""]
+    ) -> tuple[Normal, Evidence, None]:
+        """Return the state as it is."""
+        return state, evidence, None
+
+    def recalled(self, state: Normal) -> Evidence:
+        """Raise: nothing is refreshed."""
+        raise NotImplementedError
+
+    def firmer(self, state: Normal) -> None:
+        """Return nothing: there is no firmer one."""
+        return None
+
+    def doubtful(self, state: Normal) -> None:
+        """Return nothing: what fails is told by its numbers."""
+        return None
 
     def expected_gains(
         self, key: jax.Array, state: Normal, u: Float[Array, "N C du"], outcomes: int
@@ -135,6 +156,15 @@ class Exact(Belief):
     def expand(self, compressed: Normal) -> Normal:
         """Return what was stored."""
         return compressed
+
+    def divergence(self, state: Normal, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Return the divergence of two Gaussians."""
+        priors = self.system.prior.values()
+        mean, variance = jnp.array([float(p.loc) for p in priors]), jnp.array([float(p.scale) ** 2 for p in priors])
+        spread = jnp.sum(jnp.diagonal(state.covariance, axis1=1, axis2=2) / variance, axis=1)
+        shift = jnp.sum((state.mean - mean) ** 2 / variance, axis=1)
+        log_ratio = jnp.sum(jnp.log(variance)) - jnp.linalg.slogdet(state.covariance)[1]
+        return 0.5 * (spread + shift - len(priors) + log_ratio)
 
     def moments(self, state: Normal) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return mean and covariance."""

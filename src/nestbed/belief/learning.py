@@ -5,11 +5,13 @@ It goes on from any state and knows no horizon: a record's buffers only have to 
 halves, `rejuvenate` before the design and `observe` after the outcome, are all that a step from outside needs.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestbed.belief import faults
@@ -59,12 +61,13 @@ def step(
     outcome: Callable[[Any, Float[Array, "N du"]], Float[Array, "N dy"]],
     gain: str = "general",
     pin: Callable[[Any], Any] = lambda state: state,
+    pin_after: Callable[[Any, Evidence], tuple[Any, Evidence]] = lambda state, evidence: (state, evidence),
 ) -> tuple[Learner, StepInfo, faults.Fault]:
     """Do experiment `t` of every record.
 
     `design` takes the last observation and the design before and returns its memory and the design; `outcome` takes
-    the belief and the design: each may choose, draw, or give what was recorded. `pin` replaces beliefs that are given,
-    such as that of a reference.
+    the belief and the design: each may choose, draw, or give what was recorded. `pin` replaces beliefs before the
+    design that are given, such as that of a reference, and `pin_after` those after the outcome.
     """
     # Rejuvenate
     learner, rejuvenation = rejuvenate(key, belief, learner, t)
@@ -80,9 +83,13 @@ def step(
     y_next = outcome(learner.belief, u)
 
     # Update, and account the gain
-    updated, evidence = observe(belief, learner, t, u, y_next)
+    updated, evidence, refreshment = observe(key, belief, learner, t, u, y_next)
+    fault = faults.in_rejuvenation(fault, refreshment, updated.record, t + 1)
+    state, evidence = pin_after(updated.belief, evidence)
+    updated = updated._replace(belief=state)
     reward = evidence.gain(belief.likelihood, gain)
-    info = StepInfo(memory, u, u_previous, reward, evidence, rejuvenation, learner.belief)
+    renewal = refreshment if rejuvenation is None else rejuvenation
+    info = StepInfo(memory, u, u_previous, reward, evidence, renewal, learner.belief)
     return updated, info, fault
 
 
@@ -96,14 +103,20 @@ def rejuvenate(
 
 
 def observe(
-    belief: Belief, learner: Learner, t: Int[Array, ""], u: Float[Array, "N du"], y_next: Float[Array, "N dy"]
-) -> tuple[Learner, Evidence]:
-    """Take in the outcome of experiment `t`."""
+    key: jax.Array,
+    belief: Belief,
+    learner: Learner,
+    t: Int[Array, ""],
+    u: Float[Array, "N du"],
+    y_next: Float[Array, "N dy"],
+) -> tuple[Learner, Evidence, RejuvenationInfo | None]:
+    """Take in the outcome of experiment `t`, and refresh what it has left degenerate."""
     _check_room(learner.record, t + 1)
     observations, designs = learner.record
     record = Record(observations.at[:, t + 1].set(y_next), designs.at[:, t].set(u))
     state, evidence = belief.update(learner.belief, u, y_next)
-    return Learner(record, state), evidence
+    state, evidence, info = belief.refresh(key, learner.belief, state, evidence, record, t + 1)
+    return Learner(record, state), evidence, info
 
 
 def _check_room(record: Record, done: Int[Array, ""]) -> None:
@@ -119,6 +132,19 @@ def _check_room(record: Record, done: Int[Array, ""]) -> None:
 def _previous_design(belief: Belief, record: Record, t: Int[Array, ""]) -> Float[Array, "N du"]:
     """Return the design before experiment `t`."""
     return jnp.where(t > 0, record.designs[:, jnp.maximum(t - 1, 0)], jnp.array(belief.system.rest_design))
+
+
+def warn_of_doubts(belief: Belief, state: Any, first: int = 0) -> None:
+    """Warn of records whose posterior nothing fits, by their number from `first` on."""
+    since = belief.doubtful(state)
+    rows = [] if since is None else np.flatnonzero(since).tolist()
+    if since is not None and rows:
+        warnings.warn(
+            f"no proposal fits the posterior of {len(rows)} records of {belief.system.name} (the first is record "
+            f"{first + rows[0]}, after experiment {int(np.asarray(since)[rows[0]])}), so what is said of them may "
+            "be far off; give more particles, or use belief='ibis' with thousands of them.",
+            stacklevel=3,
+        )
 
 
 def check_gain(belief: Belief, form: str) -> None:

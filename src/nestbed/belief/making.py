@@ -6,17 +6,21 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one
 
 
-def make(kind: str | Belief | None, system: BaseSystem, particles: int, moves: int) -> Belief:
-    """Return the belief of that name, the simplest that suits the system (None), or the given belief object itself."""
+def make(kind: str | Belief | None, system: BaseSystem, particles: int | None, moves: int, usual: int = 1024) -> Belief:
+    """Return the belief of that name, the simplest that suits the system (None), or the given belief object itself.
+
+    Particles that are left None are as many as are usual for the belief, or else `usual`.
+    """
     if isinstance(kind, Belief):
         if kind.system != system:
             raise NestbedError(
                 f"the belief is one of {kind.system}, but the system is {system}; make it for this system."
             )
         return kind
-    at_least_one(particles=particles, moves=moves)
-    name = simplest(system) if kind is None else kind
-    return BELIEFS.find(name).load().make(system, particles, moves)
+    entry = BELIEFS.find(simplest(system) if kind is None else kind)
+    size = entry.count(particles, usual)
+    at_least_one(particles=size, moves=moves)
+    return entry.load().make(system, size, moves)
 
 
 def simplest(system: BaseSystem) -> str:

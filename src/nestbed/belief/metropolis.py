@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from nestbed.belief import particles
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Carry, Likelihood
 from nestbed.model.prior import Components
@@ -97,7 +98,9 @@ def move(
         jnp.where(accept, log_posterior, chain.log_posterior),
         chain.accepted + jnp.mean(accept, axis=-1),
         chain.faulty | faulty,
-        jax.lax.cond(jnp.any(faulty), lambda: first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta),
+        jax.lax.cond(
+            jnp.any(faulty), lambda: particles.first_where(jnp.isnan(log_posterior), theta), lambda: chain.fault_theta
+        ),
     )
 
 
@@ -105,9 +108,3 @@ def _accepted(accept: Bool[Array, "C M"], new: Float[Array, "C K *k"], old: Floa
     """Return the carry of the moved particles; one that is the same for all particles is that of any proposal."""
     chosen = accept.reshape(accept.shape + (1,) * (new.ndim - 2))
     return jnp.where(chosen, new, old) if new.shape[:2] == accept.shape else new
-
-
-def first_where(condition: Bool[Array, "C M"], theta: Components) -> Float[Array, "C dtheta"]:
-    """Return each row's first particle for which the condition holds (particle 0 if none)."""
-    first = jnp.argmax(condition, axis=-1)[:, None]
-    return jnp.concatenate([jnp.take_along_axis(value, first, axis=1) for value in theta], axis=1)

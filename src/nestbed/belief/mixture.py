@@ -18,13 +18,13 @@ from nestbed.likelihood.base import Likelihood, Record
 from nestbed.model.prior import Components
 from nestbed.numerics import noise, resampling, weights
 
-PARTICLES = 512
+PARTICLES = 256
 """Particles that are led to each posterior."""
 PARTS = 48
 """Of these, how many a component is laid around."""
-MOVES = 6
+MOVES = 4
 """Metropolis moves at each temperature."""
-KEPT = 0.5
+KEPT = 0.4
 """Effective share of the particles that a rise of the temperature leaves."""
 LEVELS = 100
 """Most temperatures."""
@@ -39,12 +39,12 @@ class Mixture(NamedTuple):
 
     def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
         """Return whitened draws that random numbers lead to, and their log-densities."""
-        normals, uniforms, choice = numbers
+        normals, gammas, choice = numbers
         _, rows, _ = normals.shape
         count = self.parts.location.shape[0] // rows
         chosen = jnp.minimum((choice * count).astype(jnp.int32), count - 1)
         index = jnp.arange(rows)[:, None] * count + chosen
-        steps = proposal.heavy(normals, uniforms)
+        steps = proposal.heavy(normals, gammas)
         location, spread = self.parts.location, self.parts.spread
         size = location.shape[1]
         w = tuple(location[index, i] + sum(spread[index, i, j] * steps[j] for j in range(i, size)) for i in range(size))
@@ -58,9 +58,9 @@ class Mixture(NamedTuple):
         return jax.nn.logsumexp(each.reshape(rows, count, size), axis=1) - jnp.log(float(count))
 
     @staticmethod
-    def random_numbers(key: jax.Array, shape: tuple[int, int, int]) -> tuple[Any, ...]:
-        """Return what `draw` takes, for shape (d, C, M)."""
-        return (*Proposal.random_numbers(key, shape), noise.uniforms(key, shape[1:], lane=2))
+    def random_numbers(key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
+        """Return what `draw` takes, for shape (d, C, M), from three lanes of a key."""
+        return (*Proposal.random_numbers(key, shape, lane), noise.uniforms(key, shape[1:], lane + 2))
 
 
 def fit(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""]) -> Mixture:
@@ -101,10 +101,13 @@ def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Arra
             lambda leaf: jnp.take_along_axis(leaf, ancestors, axis=1), (state.w, state.log_prior, state.log_likelihood)
         )
         temperature = jnp.minimum(state.temperature + step, 1.0)
-        moved = w, log_prior, log_likelihood
-        for k in range(MOVES):
-            moved = _move(key, lane + 2 + 3 * k, measured, moved, temperature, bold=k % 2 == 0)
-        return _Particles(*moved, temperature, state.level + 1)
+        moved = jax.lax.fori_loop(
+            0,
+            MOVES,
+            lambda k, moved: _move(key, lane + 2 + 3 * k, measured, moved, temperature, k % 2 == 0),
+            (w, log_prior, log_likelihood),
+        )
+        return _Particles(moved[0], moved[1], moved[2], temperature, state.level + 1)
 
     w = proposal.whiten(prior, prior.sample(key, (rows, PARTICLES)))
     start = _Particles(w, *measured(w), jnp.zeros(rows), jnp.zeros((), jnp.int32))
@@ -112,13 +115,13 @@ def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Arra
     return jax.lax.while_loop(unfinished, rise, start).w
 
 
-def _move(key: jax.Array, lane: Any, measured: Any, state: Any, temperature: Float[Array, " C"], *, bold: bool) -> Any:
+def _move(key: jax.Array, lane: Any, measured: Any, state: Any, temperature: Float[Array, " C"], bold: Any) -> Any:
     """Propose the difference of two other particles as a step: it has the shape of the posterior, whatever that is."""
     w, log_prior, log_likelihood = state
     size, shape = len(w), log_prior.shape
     offsets = noise.uniforms(key, (2,), lane)
     one, other = (1 + (offset * (shape[1] - 1)).astype(jnp.int32) for offset in offsets)
-    scale = 2.38 / (2.0 * size) ** 0.5 if bold else 0.3
+    scale = jnp.where(bold, 2.38 / (2.0 * size) ** 0.5, 0.3)
     jitter = 1e-4 * noise.normals(key, (size, *shape), lane + 1)
     proposed = tuple(
         value + scale * (jnp.roll(value, one, axis=1) - jnp.roll(value, other, axis=1)) + jitter[i]

@@ -20,7 +20,7 @@ from nestbed.model.prior import Components, Prior
 from nestbed.numerics import noise
 
 DEGREES = 8
-"""Degrees of freedom of Student's t: even, so that its scale is a product of uniform numbers."""
+"""Degrees of freedom of Student's t: even, so that its scale follows from a product of uniform numbers."""
 CLOSE = 1e-2
 """Expected rise of the log-posterior, in nats, below which a fit has arrived: its middle is then a tenth of the
 posterior's standard deviation off, or less."""
@@ -45,7 +45,7 @@ class Proposal(NamedTuple):
             self.location[:, i, None] + sum(self.spread[:, i, j, None] * steps[j] for j in range(i, size))
             for i in range(size)
         )
-        return draws, self._log_density(sum(step**2 for step in steps))
+        return draws, self._log_density(_sum([step**2 for step in steps]))
 
     def restricted(self, free: tuple[bool, ...]) -> "Proposal":
         """Return the proposal of the free coordinates, which were fitted with the others held."""
@@ -55,14 +55,20 @@ class Proposal(NamedTuple):
     @staticmethod
     def random_numbers(key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
         """Return what `draw` takes, for shape (d, C, M), from two lanes of a key."""
-        return noise.normals(key, shape, lane), noise.uniforms(key, (DEGREES // 2, *shape[1:]), lane + 1)
+        numbers = (
+            noise.rough_normals(key, shape, lane),
+            noise.rough_gammas(key, shape[1:], DEGREES // 2, lane + 1),
+        )
+        return jax.lax.optimization_barrier(numbers)  # else each use would make them again
 
     def log_density(self, w: Components) -> Float[Array, "C M"]:
         """Return the log-density of whitened parameters."""
         size = self.location.shape[1]
         off = [value - self.location[:, i, None] for i, value in enumerate(w)]
-        scaled = [sum(self.factor[:, i, j, None] * off[i] for i in range(j, size)) for j in range(size)]  # Lᵀ (w − m)
-        return self._log_density(sum(value**2 for value in scaled))
+        scaled = [
+            _sum([self.factor[:, i, j, None] * off[i] for i in range(j, size)]) for j in range(size)
+        ]  # Lᵀ (w − m)
+        return self._log_density(_sum([value**2 for value in scaled]))
 
     def _log_density(self, square: Float[Array, "C M"]) -> Float[Array, "C M"]:
         size = self.location.shape[1]
@@ -70,6 +76,10 @@ class Proposal(NamedTuple):
         constant = whole - 0.5 * size * math.log(DEGREES * math.pi)
         log_det = jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)
         return constant + log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
+
+
+def _sum(terms: list[Any]) -> Any:
+    return sum(terms[1:], start=terms[0])
 
 
 def whiten(prior: Prior, position: Components) -> Components:
@@ -87,10 +97,9 @@ def log_prior(prior: Prior, position: Components) -> Float[Array, "..."]:
     return prior.log_density(position) + math.log(math.prod(prior.scales))
 
 
-def heavy(normals: Float[Array, "d C M"], uniforms: Float[Array, "k C M"]) -> list[Float[Array, "C M"]]:
-    """Return standard Student's t vectors, component by component (k = DEGREES / 2)."""
-    chi_square = -2.0 * jnp.log(jnp.prod(uniforms, axis=0))
-    widening = jnp.sqrt(DEGREES / chi_square)
+def heavy(normals: Float[Array, "d C M"], gammas: Float[Array, "C M"]) -> list[Float[Array, "C M"]]:
+    """Return standard Student's t vectors, component by component; twice a gamma number is a chi-square one."""
+    widening = jnp.sqrt(0.5 * DEGREES / gammas)
     return [normal * widening for normal in normals]
 
 
@@ -136,14 +145,9 @@ def fit(
         damping = jnp.where(taken | better, eased, 10.0 * climb.damping + 1e-2)
         close = (rise < CLOSE) & (better | (climb.damping == 0.0))
         arrived = close | (damping > 1e8)
-        done = climb.arrived
-        return _Climb(
-            *_where(
-                done, (climb.w, climb.local, climb.best_w, climb.best, climb.damping), (w, local, best_w, best, damping)
-            ),
-            done | arrived,
-            climb.steps + 1,
-        )
+        new = w, local, best_w, best, damping, arrived
+        *kept, steps = climb
+        return _Climb._make((*_where(climb.arrived, tuple(kept), new), steps + 1))
 
     rows = start.shape[0]
     local = around(start)

@@ -2,10 +2,10 @@
 
 Of each simulated record the true parameters θ₀ are known, and how likely it is in all, log p(z), follows from L draws
 of a proposal that is fitted to the record alone: the average of their weights, without θ₀, errs to the low side (so
-that the gain is bounded from above: VNMC), and with θ₀ among them to the high side (from below: ACE). Since θ₀ is a draw
-from the posterior of its record, averages over θ₀ and the L draws by weight have the expectation that averages over the
-posterior have, which take the place of log p(z | θ₀) with less variance. Control variates take most of the rest: what
-the posteriors say about the parameters averages to the prior.
+that the gain is bounded from above: VNMC), and with θ₀ among them to the high side (from below: ACE). Since θ₀ is a
+draw from the posterior of its record, averages over θ₀ and the L draws by weight have the expectation that averages
+over the posterior have, which take the place of log p(z | θ₀) with less variance. Control variates take most of the
+rest: what the posteriors say about the parameters averages to the prior.
 """
 
 import dataclasses
@@ -248,7 +248,9 @@ class _Judge:
         for i in range(0, len(poor), AT_ONCE):
             rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
             taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
-            again = self.weigh(weighing.by_mixture, jax.random.fold_in(key, i), *taken, count, MORE * self.draws)
+            again = self.weigh(
+                weighing.by_mixture, jax.random.fold_in(key, i), taken[0], taken[1], count, MORE * self.draws
+            )
             filled = len(poor[i : i + AT_ONCE])
             for old, new in zip(weighed, again, strict=True):
                 old[rows[:filled]] = new[:filled]

@@ -17,11 +17,7 @@ from nestbed.numerics import blocks, noise
 from nestbed.numerics.errors import at_least_one
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
-from nestbed.smc.sweep import compiled_sweep
-
-TOGETHER = 8
-"""Trajectories run together. They are independent here, so blocks of them share the cores better than one large
-program does; the size never depends on the machine, so neither do the numbers."""
+from nestbed.smc.sweep import firm_sweep
 
 
 def eig(
@@ -31,9 +27,9 @@ def eig(
     *,
     horizon: int | None = None,
     trajectories: int = 16,
-    particles: int = 1024,
+    particles: int | None = None,
     moves: int = 3,
-    belief: str | Belief = "ibis",
+    belief: str | Belief = "guided",
     gain: str = "general",
     progress: Watch[Progress] | None = None,
 ) -> Estimate:
@@ -45,9 +41,10 @@ def eig(
         policy: what chooses the designs.
         horizon: T, experiments per trajectory; by default the system's.
         trajectories: N, simulated records.
-        particles: M, parameter particles per record. One experiment's estimated gain cannot exceed log M.
-        moves: Metropolis steps whenever a record's particles are rejuvenated.
-        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        particles: M, parameter particles per record: by default 64 for guided beliefs and 1024 for IBIS, with which one
+            experiment's estimated gain cannot exceed log M.
+        moves: Metropolis steps whenever a record's particles are rejuvenated, for IBIS.
+        belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
         gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
         progress: called with how many trajectories are done, `.done` of `.total`, from any thread.
 
@@ -61,7 +58,7 @@ def eig(
     made = beliefs.make(belief, system, particles, moves)
     learning.check_gain(made, gain)
     ready = prepare(policy, system, horizon)
-    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, progress=progress)
+    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, block=made.together, progress=progress)
 
 
 def estimate(
@@ -72,7 +69,7 @@ def estimate(
     trajectories: int,
     gain: str,
     *,
-    block: int = TOGETHER,
+    block: int,
     progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""
@@ -81,10 +78,11 @@ def estimate(
     neutral = Potential(*jnp.zeros(3))
 
     def gains(index: int) -> np.ndarray:
-        result, fault = compiled_sweep(
+        result, fault = firm_sweep(
             keys[index], belief, policy, neutral, horizon=horizon, count=size, gain=gain, reference=None, keep=False
         )
         faults.check_all(belief.system, fault, result.record)
+        learning.warn_of_doubts(belief, result.belief, index * size)
         return np.asarray(result.gains)
 
     steps = np.concatenate(blocks.run(trajectories, size, gains, progress, "eig"))[:trajectories]

@@ -28,7 +28,8 @@ class Posterior(NamedTuple):
     mean: Float[Array, "*N dtheta"]
     covariance: Float[Array, "*N dtheta dtheta"]
     log_predictive: Float[Array, "*N T"]  # of each outcome, given those before it; their sum is the log-evidence
-    gains: Float[Array, "*N T"]  # information gained by each experiment, in nats
+    gains: Float[Array, "*N T"]  # of each experiment, in nats; in expectation they sum to the divergence
+    divergence: Float[Array, "*N"]  # of the posterior from the prior, in nats: what the record has told in all
     belief: Any  # the belief's final state
 
 
@@ -38,9 +39,9 @@ def posterior(
     observations: Float[Array, "*N T1 dy"],
     designs: Float[Array, "*N T du"],
     *,
-    particles: int = 1024,
+    particles: int | None = None,
     moves: int = 3,
-    belief: str | Belief = "ibis",
+    belief: str | Belief = "guided",
     gain: str = "general",
 ) -> Posterior:
     """Infer the parameters from one record, or from N of them at once.
@@ -53,14 +54,15 @@ def posterior(
         observations: (T+1, number of observations), or with N in front, in the units of the model: the first was seen
             before any design.
         designs: (T, number of designs), or with N in front. They may lie outside the box, which only binds policies.
-        particles: M, parameter particles per record. One experiment's gain cannot exceed log M.
-        moves: Metropolis steps whenever a record's particles are rejuvenated.
-        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        particles: M, parameter particles per record: by default 64 for guided beliefs and 1024 for IBIS.
+        moves: Metropolis steps whenever a record's particles are rejuvenated, for IBIS.
+        belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
         gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
 
     Returns:
         Mean and covariance of the parameters in the order of `system.parameter_names`, the log predictive density of
-        each outcome, the gain of each experiment in nats, and the belief's final state.
+        each outcome, the gain of each experiment and of the record in all (`divergence`) in nats, and the belief's
+        final state.
     """
     checks.instance(system)
     observations, designs = (
@@ -74,10 +76,14 @@ def posterior(
     learning.check_gain(made, gain)
     count = record.designs.shape[1]
     capacity = max(SHORTEST, 1 << (count - 1).bit_length())
-    result, fault = _compiled_infer(noise.as_key(key), made, record.padded(capacity), jnp.asarray(count), gain)
+    key, padded = noise.as_key(key), record.padded(capacity)
+    result, fault = _compiled_infer(key, made, padded, jnp.asarray(count), gain)
+    if (firmer := made.firmer(result.belief)) is not None:
+        result, fault = _compiled_infer(key, firmer, padded, jnp.asarray(count), gain)
     result = result._replace(log_predictive=result.log_predictive[:, :count], gains=result.gains[:, :count])
     made.likelihood.check_record(record)
     faults.check(system, fault)
+    learning.warn_of_doubts(made, result.belief)
     if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
         _warn_of_collapse(result, made)
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
@@ -111,7 +117,8 @@ def infer(
     nothing = jnp.zeros((records, capacity))
     start = learner, faults.none(belief.system, capacity), nothing, nothing
     learner, fault, log_predictive, gains = jax.lax.fori_loop(0, count.astype(jnp.int32), experiment, start)
-    return Posterior(*belief.moments(learner.belief), log_predictive, gains, learner.belief), fault
+    divergence = belief.divergence(learner.belief, jnp.sum(log_predictive, axis=1))
+    return Posterior(*belief.moments(learner.belief), log_predictive, gains, divergence, learner.belief), fault
 
 
 _compiled_infer = eqx.filter_jit(infer)

@@ -1,4 +1,4 @@
-"""How likely each simulated record is in all: draws from a proposal fitted to it, weighed with and without its own θ₀."""
+"""How likely each simulated record is in all: draws from a proposal fitted to it, with and without its own θ₀."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from nestbed import likelihood as likelihoods
 from nestbed.belief import mixture, proposal
@@ -29,16 +29,16 @@ FEW = 6
 
 
 class Weighed(NamedTuple):
-    """What the draws of each record's proposal come to, in nats but for the shares."""
+    """What the draws of each record's proposal come to, in nats but for the shares; arrays of numpy when done."""
 
-    excluding: Float[Array, " C"]  # log p(z), by the draws
-    including: Float[Array, " C"]  # log p(z), by the draws and θ₀
-    below: Float[Array, " C"]  # log p(z | θ): averaged over draws and θ₀ by weight; for a target, from below
-    above: Float[Array, " C"]  # the same; for a target, from above
-    controls: Float[Array, "C p"]  # of mean zero
-    ess: Float[Array, " C"]  # effective share of the draws
-    pilot: Float[Array, " C"]  # the same of the pilot draws
-    own: Float[Array, " C"]  # share of the weight that θ₀ has
+    excluding: Shaped[Any, " C"]  # log p(z), by the draws
+    including: Shaped[Any, " C"]  # log p(z), by the draws and θ₀
+    below: Shaped[Any, " C"]  # log p(z | θ): averaged over draws and θ₀ by weight; for a target, from below
+    above: Shaped[Any, " C"]  # the same; for a target, from above
+    controls: Shaped[Any, "C p"]  # of mean zero
+    ess: Shaped[Any, " C"]  # effective share of the draws
+    pilot: Shaped[Any, " C"]  # the same of the pilot draws
+    own: Shaped[Any, " C"]  # share of the weight that θ₀ has
 
 
 @eqx.filter_jit

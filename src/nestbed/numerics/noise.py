@@ -66,6 +66,16 @@ def rough_normals(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Floa
     return (jnp.float32(2.0**0.5) * jax.lax.erf_inv(centred)).astype(jnp.float64)
 
 
+def rough_gammas(key: jax.Array, shape: tuple[int, ...], order: int, lane: Any = 0) -> Float[Array, "..."]:
+    """Return Gamma(order, 1) numbers of single precision, each from as many uniform ones."""
+    words = [word for pair in zip(*bits(key, (-(-order // 2), *shape), lane), strict=True) for word in pair]
+    product = jnp.ones(shape, jnp.float32)
+    for word in words[:order]:
+        one_to_two = jax.lax.bitcast_convert_type((word >> 9) | jnp.uint32(0x3F800000), jnp.float32)
+        product *= one_to_two - jnp.float32(1.0 - 2.0**-24)  # in (0, 1)
+    return -jnp.log(product).astype(jnp.float64)
+
+
 def rough_uniforms(key: jax.Array, shape: tuple[int, ...], lane: Any = 0) -> Float[Array, "..."]:
     """Return numbers in (0, 1) on a grid of 2⁻³²."""
     mantissa = _words(key, shape, lane).astype(jnp.uint64) << 20

@@ -71,21 +71,22 @@ class Adaptive(Hashable):
         self, key: jax.Array, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:
         """Learn from the last experiment, then choose the next."""
-        learner = self._learn(carry, y, u_previous)
         word = _stir(carry.word, y)
-        learner, _ = learning.rejuvenate(jax.random.fold_in(self.key, word), self.belief, learner, carry.done)
+        own_key = jax.random.fold_in(self.key, word)
+        learner = self._learn(own_key, carry, y, u_previous)
+        learner, _ = learning.rejuvenate(own_key, self.belief, learner, carry.done)
         return Memory(carry.done + 1, word, learner), self.choose(key, learner.belief, u_previous)
 
     @abstractmethod
     def choose(self, key: jax.Array, state: Any, u_previous: Float[Array, " du"]) -> Float[Array, " du"]:
         """Return the design for a belief of one record."""
 
-    def _learn(self, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Learner:
+    def _learn(self, key: jax.Array, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Learner:
         """Take in y: the outcome of the last design, or the first observation, before any."""
         observations, designs = carry.learner.record
         begun = Learner(Record(observations.at[:, 0].set(y), designs), self.belief.begin(carry.learner.belief, y[None]))
         last = jnp.maximum(carry.done - 1, 0)
-        observed, _ = learning.observe(self.belief, carry.learner, last, u_previous[None], y[None])
+        observed, _, _ = learning.observe(key, self.belief, carry.learner, last, u_previous[None], y[None])
         return jax.tree.map(lambda new, first: jnp.where(carry.done > 0, new, first), observed, begun)
 
 

@@ -18,6 +18,7 @@ class Step(NamedTuple):
     belief: Any  # compressed, before the experiment
     design: Float[Array, " du"]
     observation: Float[Array, " dy"]  # the outcome
+    after: Any  # the belief that the outcome left, where that was drawn at random
 
 
 class Reference(eqx.Module):
@@ -26,12 +27,16 @@ class Reference(eqx.Module):
     observations: Float[Array, "T1 dy"]
     designs: Float[Array, "T du"]
     beliefs: Any  # leaves lead with the time axis (T)
+    last: Any  # the belief after the last experiment, where that was drawn at random, else None
     system: BaseSystem = eqx.field(static=True)
     belief_kind: str = eqx.field(static=True)
 
     def steps(self) -> Step:
         """Return the reference cut into experiments, time first."""
-        return Step(self.beliefs, self.designs, self.observations[1:])
+        after = None
+        if self.last is not None:
+            after = jax.tree.map(lambda all, last: jnp.concatenate([all[1:], last[None]]), self.beliefs, self.last)
+        return Step(self.beliefs, self.designs, self.observations[1:], after)
 
     def check(self, system: BaseSystem, belief: Belief, horizon: int) -> None:
         """Raise unless this reference fits a sweep of that system, belief and horizon."""
@@ -73,9 +78,10 @@ def blank(belief: Belief, horizon: int) -> Reference:
     stored = jax.tree.map(
         lambda leaf: jnp.zeros((horizon, *leaf.shape[1:]), leaf.dtype), belief.compress(_prior(belief))
     )
+    last = jax.tree.map(lambda leaf: leaf[0], stored) if belief.refreshes else None
     observations = jnp.zeros((horizon + 1, len(system.observation_names)))
     designs = jnp.zeros((horizon, len(system.design_names)))
-    return Reference(observations, designs, stored, system, belief.kind)
+    return Reference(observations, designs, stored, last, system, belief.kind)
 
 
 def _prior(belief: Belief) -> Any:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
 from nestbed.belief import faults, learning
-from nestbed.belief.base import Belief
+from nestbed.belief.base import Belief, Evidence
 from nestbed.belief.learning import Learner
 from nestbed.belief.potential import Potential
 from nestbed.likelihood.base import Record
@@ -76,7 +76,7 @@ def sweep(
     eta: float | None = None,
     slew_penalty: float | None = None,
     action_penalty: float = 0.0,
-    belief: str | Belief = "ibis",
+    belief: str | Belief = "guided",
     gain: str = "general",
     reference: Reference | None = None,
 ) -> Sweep:
@@ -88,13 +88,13 @@ def sweep(
         policy: what chooses the designs.
         horizon: T, experiments per trajectory.
         trajectories: N.
-        particles: M, parameter particles per trajectory.
+        particles: M, parameter particles per trajectory; by default 64 for guided beliefs.
         moves: Metropolis steps whenever a trajectory's particles are rejuvenated.
         eta: η. Trajectories are weighted by exp(η · (gain − penalties)) and resampled when their weights degenerate: a
             larger η seeks out more informative ones, and η = 0 weights all alike.
         slew_penalty: on the squared change of the designs from one experiment to the next, in nats per squared unit.
         action_penalty: on squared designs, likewise. Neither enters the reported gains.
-        belief: the name of a belief, "ibis" or "exact", or a belief object.
+        belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
         gain: "general" (`alg:reweight-function`), "constant_noise" (`eq:eig_constant_noise`, higher variance) or, for
             exact beliefs, "closed_form" (the entropy that the belief loses, lower variance).
         reference: of an earlier sweep. The sweep is then conditional: it keeps that trajectory and its beliefs among
@@ -112,8 +112,9 @@ def sweep(
     made = beliefs.make(
         belief,
         system,
-        defaults.particles if particles is None else particles,
+        particles,
         defaults.moves if moves is None else moves,
+        usual=defaults.particles,
     )
     potential = Potential.of(system, eta, slew_penalty, action_penalty)
     learning.check_gain(made, gain)
@@ -128,7 +129,7 @@ def sweep(
                 "a sweep with a reference needs at least 2 trajectories: one alone could only return its reference."
             )
         reference.check(system, made, horizon)
-    result, fault = compiled_sweep(
+    result, fault = firm_sweep(
         noise.as_key(key),
         made,
         prepare(policy, system, horizon),
@@ -140,6 +141,7 @@ def sweep(
         keep=True,
     )
     faults.check_all(system, fault, result.record)
+    learning.warn_of_doubts(made, result.belief)
     return result
 
 
@@ -176,6 +178,12 @@ def run(
         def outcome(state: Any, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
             return _pin(belief.sample(outcome_key, state, u), pinned and pinned.observation)
 
+        def pin_after(state: Any, evidence: Evidence) -> tuple[Any, Evidence]:
+            if pinned is None or not belief.refreshes:
+                return state, evidence
+            state = _pin(state, belief.expand(pinned.after))
+            return state, belief.recalled(state)
+
         learner, info, fault = learning.step(
             belief_key,
             belief,
@@ -186,6 +194,7 @@ def run(
             outcome=outcome,
             gain=gain,
             pin=lambda state: _pin(state, pinned and belief.expand(pinned.belief)),
+            pin_after=pin_after,
         )
 
         # Reweight
@@ -214,11 +223,20 @@ def run(
     if keep:
         chosen = jax.random.categorical(end_key, log_weights)
         observations, designs = (leaf[chosen] for leaf in record)
-        drawn = Reference(observations, designs, genealogy(kept, info.ancestors, chosen), belief.system, belief.kind)
+        before = genealogy(kept, info.ancestors, chosen)
+        last = jax.tree.map(lambda leaf: leaf[chosen], belief.compress(state)) if belief.refreshes else None
+        drawn = Reference(observations, designs, before, last, belief.system, belief.kind)
     return Sweep(*record, carry.gains, log_weights, log_evidence, drawn, state, info), fault
 
 
 compiled_sweep = eqx.filter_jit(run)
+
+
+def firm_sweep(key: jax.Array, belief: Belief, *arguments: Any, **settings: Any) -> tuple[Sweep, faults.Fault]:
+    """Run a sweep, and once more with a firmer belief if the belief failed."""
+    result, fault = compiled_sweep(key, belief, *arguments, **settings)
+    firmer = belief.firmer(result.belief)
+    return (result, fault) if firmer is None else compiled_sweep(key, firmer, *arguments, **settings)
 
 
 def _begin(

@@ -85,7 +85,7 @@ class Config(Settings, ABC):
     trajectories: int = option(None, "N: trajectories per sweep, and of the evaluation after each iteration")
     particles: int = option(None, "M: parameter particles per trajectory")
     moves: int = option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = option("ibis", "parameter posterior: {choices.help}", BELIEFS)
+    belief: str = option("guided", "parameter posterior: {choices.help}", BELIEFS)
     gain: str = option("general", "form of the gain: general, constant_noise or closed_form (exact belief)", GAINS)
     learning_rate: float = option(None, "step size of the optimiser, at the start")
     clip: float = option(0.0, "gradients longer than this are shortened to it; 0: never")
@@ -133,6 +133,8 @@ class Config(Settings, ABC):
         """Return this configuration with every value filled in and checked."""
         mine = vars(self)
         values = {name: value for name, value in vars(system.defaults).items() if mine.get(name, value) is None}
+        if "particles" in values:
+            values["particles"] = BELIEFS.find(self.belief).count(None, values["particles"])
         full = dataclasses.replace(self, **values)
         full.check()
         return full

@@ -1,0 +1,315 @@
+"""Guided beliefs: few particles, drawn anew where the posterior is.
+
+Where an outcome leaves the weights degenerate, a heavy-tailed Gaussian is fitted to the whole record, particles are
+drawn from it and weighted exactly by prior and history. The average of their weights is the evidence of the record, so
+that what an experiment gains follows from a ratio of evidences and is not limited by log M.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from nestbed.belief import mixture, particles, proposal
+from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.belief.mixture import Mixture
+from nestbed.belief.particles import Particles
+from nestbed.belief.proposal import Proposal
+from nestbed.likelihood import history
+from nestbed.likelihood.base import Record, components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise, resampling
+from nestbed.numerics.errors import NestbedError
+
+GOOD = 0.25
+"""Effective share of fresh draws below which one Gaussian does not fit."""
+MISSED, RATIO = 0.2, 30.0
+"""Nor does it where this share of the old particles' weight lies where it should have that many times more draws."""
+HOPELESS = 4.0
+"""Effective particles below which nothing fits."""
+STEPS, BOLD = 16, 4
+"""Gauss–Newton steps of a fit, which starts from the likeliest particle, and how many of them are whole ones."""
+ERROR = -3.0
+"""What errors of evidences may take from a gain, in nats."""
+CHUNK, SMALLEST, FEW = 8, 16, 4
+"""Records fitted together: a quarter of them or 16; and those whose posterior is no Gaussian."""
+LANES, KEEP = 4, 3
+"""Streams of random numbers that each chunk takes, and the one that tells which particle is kept."""
+
+
+class GuidedParticles(NamedTuple):
+    """Particles with what they were drawn for."""
+
+    particles: Particles
+    log_evidence: Float[Array, " N"]  # log p(z₀:ₜ)
+    fresh: Float[Array, " N"]  # effective sample size when they were drawn
+    divergence: Float[Array, " N"]  # of the last outcome, as in its `Evidence`
+    log_predictive: Float[Array, " N"]
+    doubtful: Int[Array, " N"]  # experiments after which nothing fitted first; 0: none
+
+
+@dataclass(frozen=True)
+class Guided(Belief):
+    """Reweight; where the effective sample size falls, fit the posterior and draw particles from the fit.
+
+    `particles` is M, `threshold` the share of the effective sample size of fresh draws below which it must fall. A
+    `robust` one takes mixtures where one Gaussian does not fit; they take long to compile, so it is only used then.
+    """
+
+    system: BaseSystem
+    particles: int
+    threshold: float = 0.6
+    robust: bool = False
+    kind = "guided"
+    together = 128
+    refreshes = True
+
+    def __post_init__(self) -> None:
+        if self.particles < 2:
+            raise NestbedError(f"a guided belief needs at least 2 particles, but got {self.particles}.")
+
+    @classmethod
+    def make(cls, system: BaseSystem, particles: int, moves: int) -> Belief:
+        """Return particles for any system; they do not move."""
+        return cls(system, particles)
+
+    @property
+    def most(self) -> float:
+        """No limit: evidences are of fresh draws."""
+        return math.inf
+
+    def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> GuidedParticles:
+        """Draw particles from the prior."""
+        prior, count = self.system.parameters, first.shape[0]
+        position = prior.sample(key, (count, self.particles))
+        carry = self.likelihood.start(components(first), prior.constrain(position))
+        nothing = jnp.zeros(count)
+        return GuidedParticles(
+            particles.evenly(prior, position, carry, prior.log_density(position)),
+            nothing,
+            jnp.full(count, float(self.particles)),
+            nothing,
+            nothing,
+            jnp.zeros(count, jnp.int32),
+        )
+
+    def begin(self, state: GuidedParticles, first: Float[Array, "N dy"]) -> GuidedParticles:
+        """Return particles of the prior with another first observation."""
+        carry = self.likelihood.start(components(first), state.particles.theta)
+        return state._replace(particles=state.particles._replace(carry=carry))
+
+    def rejuvenate(
+        self, key: jax.Array, state: GuidedParticles, record: Record, t: Int[Array, ""]
+    ) -> tuple[GuidedParticles, RejuvenationInfo | None]:
+        """Return the state as it is: particles were drawn anew as soon as the outcome was seen."""
+        return state, None
+
+    def sample(self, key: jax.Array, state: GuidedParticles, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+        """Draw a particle by its weight, then the observation it predicts."""
+        return particles.sample(key, self.likelihood, state.particles, u)
+
+    def update(
+        self, state: GuidedParticles, u: Float[Array, "N du"], y: Float[Array, "N dy"]
+    ) -> tuple[GuidedParticles, Evidence]:
+        """Reweight by the outcome's density."""
+        weighted, found = particles.reweight(self.likelihood, state.particles, u, y)
+        state = state._replace(
+            particles=weighted,
+            log_evidence=state.log_evidence + found.log_predictive,
+            divergence=found.divergence,
+            log_predictive=found.log_predictive,
+        )
+        return state, self.recalled(state)
+
+    def recalled(self, state: GuidedParticles) -> Evidence:
+        """Return what the last outcome said."""
+        least = jnp.where(state.doubtful > 0, -jnp.inf, ERROR)  # what nothing fits is told elsewhere
+        return Evidence(state.divergence, state.log_predictive, self.most, least)
+
+    def refresh(
+        self,
+        key: jax.Array,
+        before: GuidedParticles,
+        state: GuidedParticles,
+        evidence: Evidence,
+        record: Record,
+        t: Int[Array, ""],
+    ) -> tuple[GuidedParticles, Evidence, RejuvenationInfo | None]:
+        """Fit and draw anew where the weights are degenerate; by a mixture where one Gaussian does not fit."""
+        gauss_key, mixture_key = jax.random.split(key)
+        count = state.fresh.shape[0]
+        degenerate = state.particles.ess < self.threshold * state.fresh
+
+        def by_gaussian(i: Int[Array, ""], rows: Any, old: Any) -> tuple[Any, Bool[Array, " C"], Any]:
+            taken, earlier, seen = old
+            start = _likeliest(self.system, taken.particles)
+            fitted = proposal.fit(self.likelihood, seen, t, start, steps=STEPS, bold=BOLD)
+            fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
+            good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
+            return fresh, ~good, faulty
+
+        def by_mixture(i: Int[Array, ""], rows: Any, old: Any) -> tuple[Any, Bool[Array, " C"], Any]:
+            taken, earlier, seen = old
+            fitted = mixture.fit(jax.random.fold_in(mixture_key, i), self.likelihood, seen, t)
+            fresh, faulty = self._drawn(mixture_key, LANES * i, fitted, earlier, taken, seen, t)
+            return fresh, fresh.fresh < HOPELESS, faulty
+
+        none = Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.prior)))
+        chunk = min(count, max(SMALLEST, count // CHUNK))
+        renewed, poor, fault = _renewed(degenerate, chunk, by_gaussian, before, state, record, none)
+        if self.robust:
+            renewed, poor, fault = _renewed(poor, min(count, FEW), by_mixture, before, renewed, record, fault)
+        renewed = renewed._replace(doubtful=jnp.where(poor & (renewed.doubtful == 0), t, renewed.doubtful))
+        share = jnp.sum(jnp.where(degenerate, renewed.fresh, 0.0)) / self.particles
+        info = RejuvenationInfo(jnp.sum(degenerate, dtype=jnp.int32), share, *fault)
+        return renewed, self.recalled(renewed), info
+
+    def _drawn(
+        self,
+        key: jax.Array,
+        lane: Any,
+        fitted: Proposal | Mixture,
+        before: GuidedParticles,
+        state: GuidedParticles,
+        record: Record,
+        t: Int[Array, ""],
+    ) -> tuple[GuidedParticles, "Fault"]:
+        """Draw particles and weight them by prior and history; the last outcome's density is kept apart.
+
+        One of the old particles, drawn by weight, stays among them: so a draw of the new ones by weight is distributed
+        as one of the old ones is, and outcomes that are drawn from particles have the distribution of the model's,
+        however few they are. The evidence is that of the others.
+        """
+        likelihood, prior = self.likelihood, self.system.parameters
+        rows = record.designs.shape[0]
+        numbers = fitted.random_numbers(key, (len(self.system.prior), rows, self.particles - 1), lane)
+        w, log_proposal = fitted.draw(numbers)
+        old = state.particles
+        chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), old.log_weights)
+        kept = particles.take(proposal.whiten(prior, old.position), chosen[:, None])
+        w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, kept, strict=True))
+        log_proposal = jnp.concatenate([log_proposal, fitted.log_density(kept)], axis=1)
+        position = proposal.unwhiten(prior, w)
+        drawn = position, prior.constrain(position), log_proposal
+        position, theta, log_proposal = jax.lax.optimization_barrier(drawn)
+        carry, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), t - 1, theta)
+        u, y = components(record.designs[:, t - 1]), components(record.observations[:, t])
+        carry, log_density = likelihood.advance(carry, u, y, theta)
+        log_likelihood += log_density
+        log_weights = proposal.log_prior(prior, position) + log_likelihood - log_proposal
+        bad = jnp.isnan(log_weights)
+        log_weights = jnp.where(bad, -jnp.inf, log_weights)
+
+        top = jnp.max(log_weights, axis=1, keepdims=True)
+        weights = jnp.exp(log_weights - top)
+        total = jnp.sum(weights, axis=1)
+        log_evidence = jnp.log(jnp.sum(weights[:, :-1], axis=1)) + top[:, 0] - math.log(self.particles - 1)
+        ess = total**2 / jnp.sum(weights**2, axis=1)
+        log_predictive = log_evidence - before.log_evidence
+        expected = jnp.sum(jnp.where(weights > 0.0, weights * log_density, 0.0), axis=1) / total
+        cloud = Particles(
+            position,
+            theta,
+            carry,
+            log_weights - top - jnp.log(total)[:, None],
+            prior.log_density(position) + log_likelihood,
+            ess,
+        )
+        fresh = GuidedParticles(cloud, log_evidence, ess, expected - log_predictive, log_predictive, state.doubtful)
+        first = jnp.argmax(bad.any(axis=1))
+        fault = Fault(bad.any(), first.astype(jnp.int32), particles.first_where(bad, theta)[first])
+        return fresh, fault
+
+    def _missed(self, fitted: Proposal, old: GuidedParticles, fresh: GuidedParticles) -> Float[Array, " C"]:
+        """Return how much of the old particles' weight lies where the fit has far too few draws."""
+        prior = self.system.parameters
+        w = proposal.whiten(prior, old.particles.position)
+        log_weights = old.particles.log_posterior + math.log(math.prod(prior.scales)) - fitted.log_density(w)
+        beyond = log_weights - fresh.log_evidence[:, None] > math.log(RATIO)
+        return jnp.sum(jnp.where(beyond, jnp.exp(old.particles.log_weights), 0.0), axis=1)
+
+    def firmer(self, state: GuidedParticles) -> "Guided | None":
+        """Return the same with mixtures where one Gaussian does not fit, if it did not."""
+        failed = not self.robust and bool(jnp.any(state.doubtful > 0))
+        return dataclasses.replace(self, robust=True) if failed else None
+
+    def doubtful(self, state: GuidedParticles) -> Int[Array, " N"]:
+        """Return after how many experiments nothing fitted."""
+        return state.doubtful
+
+    def expected_gains(
+        self, key: jax.Array, state: GuidedParticles, u: Float[Array, "N C du"], outcomes: int
+    ) -> Float[Array, "N C"]:
+        """Average over outcomes of particles, drawn alike for all designs."""
+        return particles.expected_gains(key, self.likelihood, state.particles, u, outcomes)
+
+    def culprit(self, state: GuidedParticles, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
+        """Return each record's first particle whose prediction is not finite."""
+        return particles.culprit(self.likelihood, state.particles, u)
+
+    def compress(self, state: GuidedParticles) -> GuidedParticles:
+        """Return all but the parameters."""
+        return state._replace(particles=state.particles._replace(theta=()))
+
+    def expand(self, compressed: GuidedParticles) -> GuidedParticles:
+        """Rebuild the particles of a reference."""
+        theta = self.system.parameters.constrain(compressed.particles.position)
+        return compressed._replace(particles=compressed.particles._replace(theta=theta))
+
+    def divergence(self, state: GuidedParticles, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Return E[log p(z | θ)] over the particles, less the log-evidence of their own."""
+        return particles.divergence(self.system.parameters, state.particles, state.log_evidence)
+
+    def moments(self, state: GuidedParticles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
+        """Return the weighted mean and covariance of the parameters."""
+        return particles.moments(state.particles)
+
+
+class Fault(NamedTuple):
+    """The first parameters whose likelihood is no number, if any are."""
+
+    faulty: Bool[Array, ""]
+    row: Int[Array, ""]
+    theta: Float[Array, " dtheta"]
+
+
+def _likeliest(system: BaseSystem, cloud: Particles) -> Float[Array, "C d"]:
+    """Return each record's particle of the highest posterior density, whitened."""
+    best = particles.first_where(
+        cloud.log_posterior == jnp.max(cloud.log_posterior, axis=1, keepdims=True), cloud.position
+    )
+    return jnp.concatenate(proposal.whiten(system.parameters, components(best)), axis=1)
+
+
+def _renewed(
+    chosen: Bool[Array, " N"],
+    chunk: int,
+    work: Any,
+    before: GuidedParticles,
+    state: GuidedParticles,
+    record: Record,
+    fault: Fault,
+) -> tuple[GuidedParticles, Bool[Array, " N"], Fault]:
+    """Renew the chosen records, a chunk at a time; return also which of them need more, and the first fault."""
+    count = chosen.shape[0]
+    amount = jnp.sum(chosen, dtype=jnp.int32)
+    order = jnp.argsort(~chosen, stable=True).astype(jnp.int32)  # the chosen first
+    order = jnp.pad(order, (0, -count % chunk))
+
+    def turn(i: Int[Array, ""], so_far: Any) -> Any:
+        state, poor, fault = so_far
+        rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
+        active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is left as it was
+        old = jax.tree.map(lambda leaf: leaf[rows], (state, before, record))
+        fresh, lacking, found = work(i, rows, old)
+        state, poor = particles.write((state, poor), rows, (fresh, lacking), active)
+        first = found._replace(row=rows[found.row])
+        new = found.faulty & (found.row < active) & ~fault.faulty
+        return state, poor, jax.tree.map(lambda a, b: jnp.where(new, a, b), first, fault)
+
+    turns = (amount + chunk - 1) // chunk
+    return jax.lax.fori_loop(0, turns, turn, (state, jnp.zeros(count, bool), fault))
