@@ -90,7 +90,8 @@ class _Planner:
         return self._cell("gain", policy, seed, 3.0, {**given, "belief": "exact", "gain": "closed_form"})
 
     def _particles(self, count: int) -> Cell:
-        given = {"particles": count, "seeds": self.scale.estimates, "trajectories": TRAJECTORIES, "moves": MOVES}
+        given = {"belief": "ibis", "particles": count, "moves": MOVES}
+        given |= {"seeds": self.scale.estimates, "trajectories": TRAJECTORIES}
         return self._cell("particles", "io_smc2", 0, 4.0 + count / 300, given, f"particles_{count}")
 
     def _cell(

@@ -59,9 +59,8 @@ class Scale:
     def config(self, name: str, method: str) -> Config:
         """Return the settings of a training of one of the systems."""
         chosen: Config = self.idad if method == "idad" else self.training
-        if method == "io_smc2_exact":
-            chosen = dataclasses.replace(self.training, belief="exact")
-        return chosen.resolve(systems.load(name))
+        belief = "exact" if method == "io_smc2_exact" else "ibis"
+        return dataclasses.replace(chosen, belief=belief).resolve(systems.load(name))
 
 
 FULL = Scale(

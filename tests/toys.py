@@ -1,6 +1,7 @@
 """Small systems with answers that can be computed by other means, and the statistics to compare with."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -90,3 +91,53 @@ def z_score(differences):
     """Return the mean of independent differences in units of its standard error."""
     differences = np.asarray(differences)
     return differences.mean(0) / (differences.std(0, ddof=1) / np.sqrt(len(differences)))
+
+
+class Squared(nb.System):
+    """Only the square of the parameter acts, so that its sign never shows: a posterior of two modes."""
+
+    state = ("level",)
+    designs = nb.Box(flow=(-1.0, 1.0))
+    prior = {"root": dist.Normal(0.0, 1.0)}
+    step, diffusion = 0.1, (0.3,)
+    defaults = nb.Defaults(horizon=10)
+
+    def drift(self, x, u, theta):
+        return theta.root**2 * u.flow
+
+
+class Banana(nb.System):
+    """Only a + b² acts: a posterior like a banana."""
+
+    state = ("level",)
+    designs = nb.Box(flow=(-1.0, 1.0))
+    prior = {"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.0)}
+    step, diffusion = 0.1, (0.1,)
+    defaults = nb.Defaults(horizon=10)
+
+    def drift(self, x, u, theta):
+        return (theta.a + theta.b**2) * u.flow
+
+
+def gains_by_quadrature(system, policy, count, points=300):
+    """Return log p(z | θ₀) − log p(z) of simulated records, the latter from a grid over the Normal parameters."""
+    from nestbed import likelihood as likelihoods
+    from nestbed.evaluation import experiments
+    from nestbed.likelihood import history
+    from nestbed.policies.base import prepare
+
+    ready = prepare(policy, system, system.horizon)
+    theta, record = experiments.simulated(jax.random.key(99), system, ready, system.horizon, count)
+    axis = np.linspace(-5.5, 5.5, points)
+    grid = [values.ravel() for values in np.meshgrid(*[axis] * len(theta))]
+    volume = np.log(axis[1] - axis[0]) * len(theta)
+    log_prior = sum(d.log_prob(values) for d, values in zip(system.prior.values(), grid, strict=True)) + volume
+
+    def likely(at):
+        return history.log_likelihood(
+            likelihoods.of(system), history.tabulate(record), jnp.asarray(system.horizon), at
+        )[1]
+
+    own = likely(tuple(value[:, None] for value in theta))[:, 0]
+    total = likely(tuple(jnp.asarray(values)[None] for values in grid)) + log_prior
+    return np.asarray(own - jax.nn.logsumexp(total, axis=1))

@@ -336,10 +336,11 @@ def test_exact_covariance_survives_a_vague_prior():
     assert float(got.covariance[0, 0]) == pytest.approx(1 / precision, rel=1e-6)
 
 
-def test_moved_particles_carry_their_own_posterior():
+@pytest.mark.parametrize("kind", ["ibis", "guided"])
+def test_moved_particles_carry_their_own_posterior(kind):
     """What a particle says its log-posterior is must be what a fresh computation says."""
     system, states, designs = leak_record(jax.random.key(9))
-    state = nb.posterior(jax.random.key(1), system, states, designs, particles=64).belief
+    state = nb.posterior(jax.random.key(1), system, states, designs, particles=64, belief=kind).belief
     table = history.tabulate(Record(jnp.asarray(states)[None], jnp.asarray(designs)[None]))
     position = tuple(z[None] for z in state.position)
     theta = system.parameters.constrain(position)

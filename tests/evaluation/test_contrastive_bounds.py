@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 import nestbed as nb
 from nestbed.evaluation import contrastive_bounds as module
+from nestbed.evaluation import experiments
 from nestbed.likelihood.simulation import simulate
 from nestbed.numerics.errors import NonFiniteError
 from toys import Constant, Counter, Leak, LinearLeak, z_score
@@ -32,7 +33,7 @@ def test_both_bounds_are_the_sums_that_define_them(contrastive):
     policy = nb.policies.Random(SYSTEM)
     found = module.bounds(KEY, SYSTEM, policy, outer=5, contrastive=contrastive, **SMALL)
     keys = jax.random.split(KEY, (1, 2))
-    (own,), record = module._experiments(keys[0, 0], SYSTEM, policy, 3, 5)
+    (own,), record = experiments.simulated(keys[0, 0], SYSTEM, policy, 3, 5)
     draws = [
         SYSTEM.parameters.draw(jax.random.fold_in(keys[0, 1], i), (1, module.DRAWS_AT_A_TIME))[0][0] for i in range(2)
     ]

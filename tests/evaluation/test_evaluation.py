@@ -242,7 +242,7 @@ def test_closed_form_gains_are_the_entropy_that_the_posterior_lost():
 
 
 def test_closed_forms_need_an_exact_belief():
-    with pytest.raises(nb.NestbedError, match="the gain of ibis beliefs has no closed form"):
+    with pytest.raises(nb.NestbedError, match="the gain of guided beliefs has no closed form"):
         nb.eig(KEY, LINEAR, nb.policies.PRBS(LINEAR), gain="closed_form")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nestbed as nb
-from nestbed.belief import IBIS, ibis, metropolis
+from nestbed.belief import IBIS, metropolis, particles
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Likelihood, Record, components
 from nestbed.numerics.noise import LOG_2PI
@@ -126,13 +126,13 @@ def test_particles_carry_their_own_filters():
 
 @pytest.mark.slow
 def test_mutant_carry_not_resampled_with_its_particle_is_caught(monkeypatch):
-    take = ibis._take
+    take = particles.take
 
     def forgetful(tree, index):
         taken = take(tree, index)
         return taken if len(tree) == 2 else (taken[0], tree[1], taken[2])
 
-    monkeypatch.setattr(ibis, "_take", forgetful)
+    monkeypatch.setattr(particles, "take", forgetful)
     with pytest.raises(AssertionError):
         check_carries(SensedParticles(Leak(), 33, 2))
 
@@ -171,8 +171,9 @@ def test_a_record_that_is_full_says_so(record):
 
     observations, designs = record
     learner = learning.start(jax.random.key(0), BELIEF, observations[:, 0], 1)
-    learner, _ = learning.observe(BELIEF, learner, jnp.int32(0), designs[:, 0], observations[:, 1])
+    key = jax.random.key(0)
+    learner, _, _ = learning.observe(key, BELIEF, learner, jnp.int32(0), designs[:, 0], observations[:, 1])
     with pytest.raises(nb.NestbedError, match="has room for 1 experiments, but this is number 2"):
-        learning.observe(BELIEF, learner, jnp.int32(1), designs[:, 1], observations[:, 2])
+        learning.observe(key, BELIEF, learner, jnp.int32(1), designs[:, 1], observations[:, 2])
     with pytest.raises(nb.NestbedError, match="does not fit into 0"):
         Record(*learner.record).padded(0)

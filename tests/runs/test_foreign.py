@@ -32,7 +32,7 @@ from nestbed.faces.cli.evaluation import Options
 from nestbed.faces.cli.show import show
 from nestbed.faces.terminal import bars, tables
 from nestbed.faces.terminal.training import runs as print_runs
-from nestbed.numerics import storage, text
+from nestbed.numerics import progress, storage, text
 from nestbed.runs import folder as runs
 from nestbed.runs import train as runs_train
 from toys import TRAINING
@@ -320,7 +320,7 @@ def test_tables_and_bars_show_names_as_they_are(trained, capsys, monkeypatch):
         watch.of(EVIL)(run)
     harmless(capsys.readouterr().err)
     with bars.Evaluating([EVIL], 2) as advance:
-        advance(EVIL, 1)
+        advance(progress.Step(EVIL, 1, 2))
         column = advance.bar.columns[0]
         harmless(column.render(advance.bar.tasks[0]).plain)
 

@@ -5,11 +5,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
-from nestbed.belief import IBIS, Exact
+from nestbed.belief import IBIS, Exact, Guided
 from nestbed.belief.potential import Potential
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Record
@@ -138,7 +139,13 @@ def check_invariance(belief, eta, threshold=module.THRESHOLD, sweeper=run):
     assert np.abs(z_score(statistics(after) - statistics(before))).max() < 5
 
 
-CASES = {"exact": (Exact(LINEAR), ETA), "ibis": (IBIS(LEAK, 8, 1), 1.0), "prior": (Exact(LINEAR), 0.0)}
+TAME = LEAK.replace(prior={"rate": dist.LogNormal(-0.5, 0.5)})  # no record gains so much that it outweighs all
+CASES = {
+    "exact": (Exact(LINEAR), ETA),
+    "ibis": (IBIS(LEAK, 8, 1), 1.0),
+    "guided": (Guided(TAME, 8), 0.3),
+    "prior": (Exact(LINEAR), 0.0),
+}
 
 
 SLOW = pytest.mark.slow
@@ -150,6 +157,8 @@ SLOW = pytest.mark.slow
         ("exact", module.THRESHOLD),
         pytest.param("exact", ALWAYS, marks=SLOW),
         ("ibis", module.THRESHOLD),
+        pytest.param("guided", module.THRESHOLD, marks=SLOW),
+        pytest.param("guided", ALWAYS, marks=SLOW),
         ("prior", module.THRESHOLD),
         pytest.param("ibis", ALWAYS, marks=SLOW),
         pytest.param("prior", ALWAYS, marks=SLOW),
@@ -243,9 +252,10 @@ def test_reference_stays_in_the_first_slot_with_its_beliefs():
     np.testing.assert_array_equal(result.designs[0], reference.designs)
 
 
-def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it():
+@pytest.mark.parametrize("kind", ["ibis", "guided"])
+def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it(kind):
     """Recompute each kept particle's log-posterior from the reference's own record."""
-    result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, **SMALL)
+    result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, belief=kind, **SMALL)
     assert result.info.resampled.any()
     r = result.reference
     assert any(jnp.array_equal(r.observations, states) for states in result.observations)

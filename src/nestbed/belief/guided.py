@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float, Int
 from nestbed.belief import mixture, particles, proposal
 from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
 from nestbed.belief.mixture import Mixture
-from nestbed.belief.particles import Particles
 from nestbed.belief.proposal import Proposal
 from nestbed.likelihood import history
-from nestbed.likelihood.base import Record, components
+from nestbed.likelihood.base import Carry, Record, components
+from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, resampling
 from nestbed.numerics.errors import NestbedError
@@ -29,12 +29,12 @@ GOOD = 0.25
 """Effective share of fresh draws below which one Gaussian does not fit."""
 MISSED, RATIO = 0.2, 30.0
 """Nor does it where this share of the old particles' weight lies where it should have that many times more draws."""
-HOPELESS = 4.0
-"""Effective particles below which nothing fits."""
+HOPELESS = 1 / 16
+"""Effective share of the draws below which nothing fits."""
 STEPS, BOLD = 16, 4
 """Gauss–Newton steps of a fit, which starts from the likeliest particle, and how many of them are whole ones."""
-ERROR = -3.0
-"""What errors of evidences may take from a gain, in nats."""
+ERROR, FEWER = 3.0, 100.0
+"""What errors of evidences may take from a gain, in nats; and as much more, over M."""
 CHUNK, SMALLEST, FEW = 8, 16, 4
 """Records fitted together: a quarter of them or 16; and those whose posterior is no Gaussian."""
 LANES, KEEP = 4, 3
@@ -42,9 +42,14 @@ LANES, KEEP = 4, 3
 
 
 class GuidedParticles(NamedTuple):
-    """Particles with what they were drawn for."""
+    """M weighted particles for each of N records, and what they were drawn for."""
 
-    particles: Particles
+    position: Components
+    theta: Components
+    carry: Carry
+    log_weights: Float[Array, "N M"]
+    log_posterior: Float[Array, "N M"]
+    ess: Float[Array, " N"]
     log_evidence: Float[Array, " N"]  # log p(z₀:ₜ)
     fresh: Float[Array, " N"]  # effective sample size when they were drawn
     divergence: Float[Array, " N"]  # of the last outcome, as in its `Evidence`
@@ -89,7 +94,7 @@ class Guided(Belief):
         carry = self.likelihood.start(components(first), prior.constrain(position))
         nothing = jnp.zeros(count)
         return GuidedParticles(
-            particles.evenly(prior, position, carry, prior.log_density(position)),
+            *particles.evenly(prior, position, carry, prior.log_density(position)),
             nothing,
             jnp.full(count, float(self.particles)),
             nothing,
@@ -99,8 +104,7 @@ class Guided(Belief):
 
     def begin(self, state: GuidedParticles, first: Float[Array, "N dy"]) -> GuidedParticles:
         """Return particles of the prior with another first observation."""
-        carry = self.likelihood.start(components(first), state.particles.theta)
-        return state._replace(particles=state.particles._replace(carry=carry))
+        return state._replace(carry=self.likelihood.start(components(first), state.theta))
 
     def rejuvenate(
         self, key: jax.Array, state: GuidedParticles, record: Record, t: Int[Array, ""]
@@ -110,15 +114,14 @@ class Guided(Belief):
 
     def sample(self, key: jax.Array, state: GuidedParticles, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
         """Draw a particle by its weight, then the observation it predicts."""
-        return particles.sample(key, self.likelihood, state.particles, u)
+        return particles.sample(key, self.likelihood, state, u)
 
     def update(
         self, state: GuidedParticles, u: Float[Array, "N du"], y: Float[Array, "N dy"]
     ) -> tuple[GuidedParticles, Evidence]:
         """Reweight by the outcome's density."""
-        weighted, found = particles.reweight(self.likelihood, state.particles, u, y)
+        state, found = particles.reweight(self.likelihood, state, u, y)
         state = state._replace(
-            particles=weighted,
             log_evidence=state.log_evidence + found.log_predictive,
             divergence=found.divergence,
             log_predictive=found.log_predictive,
@@ -127,7 +130,8 @@ class Guided(Belief):
 
     def recalled(self, state: GuidedParticles) -> Evidence:
         """Return what the last outcome said."""
-        least = jnp.where(state.doubtful > 0, -jnp.inf, ERROR)  # what nothing fits is told elsewhere
+        least = -ERROR - FEWER / self.particles
+        least = jnp.where(state.doubtful > 0, -jnp.inf, least)  # what nothing fits is told elsewhere
         return Evidence(state.divergence, state.log_predictive, self.most, least)
 
     def refresh(
@@ -142,11 +146,11 @@ class Guided(Belief):
         """Fit and draw anew where the weights are degenerate; by a mixture where one Gaussian does not fit."""
         gauss_key, mixture_key = jax.random.split(key)
         count = state.fresh.shape[0]
-        degenerate = state.particles.ess < self.threshold * state.fresh
+        degenerate = state.ess < self.threshold * state.fresh
 
         def by_gaussian(i: Int[Array, ""], rows: Any, old: Any) -> tuple[Any, Bool[Array, " C"], Any]:
             taken, earlier, seen = old
-            start = _likeliest(self.system, taken.particles)
+            start = _likeliest(self.system, taken)
             fitted = proposal.fit(self.likelihood, seen, t, start, steps=STEPS, bold=BOLD)
             fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
             good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
@@ -156,7 +160,7 @@ class Guided(Belief):
             taken, earlier, seen = old
             fitted = mixture.fit(jax.random.fold_in(mixture_key, i), self.likelihood, seen, t)
             fresh, faulty = self._drawn(mixture_key, LANES * i, fitted, earlier, taken, seen, t)
-            return fresh, fresh.fresh < HOPELESS, faulty
+            return fresh, fresh.fresh < HOPELESS * self.particles, faulty
 
         none = Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.prior)))
         chunk = min(count, max(SMALLEST, count // CHUNK))
@@ -188,9 +192,8 @@ class Guided(Belief):
         rows = record.designs.shape[0]
         numbers = fitted.random_numbers(key, (len(self.system.prior), rows, self.particles - 1), lane)
         w, log_proposal = fitted.draw(numbers)
-        old = state.particles
-        chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), old.log_weights)
-        kept = particles.take(proposal.whiten(prior, old.position), chosen[:, None])
+        chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), state.log_weights)
+        kept = particles.take(proposal.whiten(prior, state.position), chosen[:, None])
         w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, kept, strict=True))
         log_proposal = jnp.concatenate([log_proposal, fitted.log_density(kept)], axis=1)
         position = proposal.unwhiten(prior, w)
@@ -211,15 +214,19 @@ class Guided(Belief):
         ess = total**2 / jnp.sum(weights**2, axis=1)
         log_predictive = log_evidence - before.log_evidence
         expected = jnp.sum(jnp.where(weights > 0.0, weights * log_density, 0.0), axis=1) / total
-        cloud = Particles(
+        fresh = GuidedParticles(
             position,
             theta,
             carry,
             log_weights - top - jnp.log(total)[:, None],
             prior.log_density(position) + log_likelihood,
             ess,
+            log_evidence,
+            ess,
+            expected - log_predictive,
+            log_predictive,
+            state.doubtful,
         )
-        fresh = GuidedParticles(cloud, log_evidence, ess, expected - log_predictive, log_predictive, state.doubtful)
         first = jnp.argmax(bad.any(axis=1))
         fault = Fault(bad.any(), first.astype(jnp.int32), particles.first_where(bad, theta)[first])
         return fresh, fault
@@ -227,10 +234,10 @@ class Guided(Belief):
     def _missed(self, fitted: Proposal, old: GuidedParticles, fresh: GuidedParticles) -> Float[Array, " C"]:
         """Return how much of the old particles' weight lies where the fit has far too few draws."""
         prior = self.system.parameters
-        w = proposal.whiten(prior, old.particles.position)
-        log_weights = old.particles.log_posterior + math.log(math.prod(prior.scales)) - fitted.log_density(w)
+        w = proposal.whiten(prior, old.position)
+        log_weights = old.log_posterior + math.log(math.prod(prior.scales)) - fitted.log_density(w)
         beyond = log_weights - fresh.log_evidence[:, None] > math.log(RATIO)
-        return jnp.sum(jnp.where(beyond, jnp.exp(old.particles.log_weights), 0.0), axis=1)
+        return jnp.sum(jnp.where(beyond, jnp.exp(old.log_weights), 0.0), axis=1)
 
     def firmer(self, state: GuidedParticles) -> "Guided | None":
         """Return the same with mixtures where one Gaussian does not fit, if it did not."""
@@ -245,28 +252,27 @@ class Guided(Belief):
         self, key: jax.Array, state: GuidedParticles, u: Float[Array, "N C du"], outcomes: int
     ) -> Float[Array, "N C"]:
         """Average over outcomes of particles, drawn alike for all designs."""
-        return particles.expected_gains(key, self.likelihood, state.particles, u, outcomes)
+        return particles.expected_gains(key, self.likelihood, state, u, outcomes)
 
     def culprit(self, state: GuidedParticles, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
         """Return each record's first particle whose prediction is not finite."""
-        return particles.culprit(self.likelihood, state.particles, u)
+        return particles.culprit(self.likelihood, state, u)
 
     def compress(self, state: GuidedParticles) -> GuidedParticles:
         """Return all but the parameters."""
-        return state._replace(particles=state.particles._replace(theta=()))
+        return state._replace(theta=())
 
     def expand(self, compressed: GuidedParticles) -> GuidedParticles:
         """Rebuild the particles of a reference."""
-        theta = self.system.parameters.constrain(compressed.particles.position)
-        return compressed._replace(particles=compressed.particles._replace(theta=theta))
+        return compressed._replace(theta=self.system.parameters.constrain(compressed.position))
 
     def divergence(self, state: GuidedParticles, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
         """Return E[log p(z | θ)] over the particles, less the log-evidence of their own."""
-        return particles.divergence(self.system.parameters, state.particles, state.log_evidence)
+        return particles.divergence(self.system.parameters, state, state.log_evidence)
 
     def moments(self, state: GuidedParticles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the weighted mean and covariance of the parameters."""
-        return particles.moments(state.particles)
+        return particles.moments(state)
 
 
 class Fault(NamedTuple):
@@ -277,7 +283,7 @@ class Fault(NamedTuple):
     theta: Float[Array, " dtheta"]
 
 
-def _likeliest(system: BaseSystem, cloud: Particles) -> Float[Array, "C d"]:
+def _likeliest(system: BaseSystem, cloud: GuidedParticles) -> Float[Array, "C d"]:
     """Return each record's particle of the highest posterior density, whitened."""
     best = particles.first_where(
         cloud.log_posterior == jnp.max(cloud.log_posterior, axis=1, keepdims=True), cloud.position

@@ -1,7 +1,7 @@
 """Beliefs from their names."""
 
 from nestbed.belief.base import Belief
-from nestbed.belief.registry import BELIEFS
+from nestbed.belief.registry import BELIEFS, PUBLISHED
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one
 
@@ -24,9 +24,8 @@ def make(kind: str | Belief | None, system: BaseSystem, particles: int | None, m
 
 
 def simplest(system: BaseSystem) -> str:
-    """Return the name of a belief in closed forms where the system has one, else of the first there is."""
-    first, *others = BELIEFS
-    return next((name for name in others if BELIEFS[name].load().closed_form and _suits(name, system)), first)
+    """Return the name of a belief in closed forms where the system has one, else of the published one."""
+    return next((name for name in BELIEFS if BELIEFS[name].load().closed_form and _suits(name, system)), PUBLISHED)
 
 
 def _suits(name: str, system: BaseSystem) -> bool:

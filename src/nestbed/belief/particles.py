@@ -13,6 +13,8 @@ from nestbed.model.prior import Components, Prior
 from nestbed.numerics import noise, resampling
 
 T = TypeVar("T")
+Cloud = Any
+"""A named tuple with the fields of `Particles`, and perhaps more."""
 
 
 class Particles(NamedTuple):
@@ -34,7 +36,7 @@ def evenly(prior: Prior, position: Components, carry: Carry, log_posterior: Floa
     return Particles(position, theta, carry, uniform, log_posterior, jnp.full(rows, float(size)))
 
 
-def sample(key: jax.Array, likelihood: Likelihood, state: Particles, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
+def sample(key: jax.Array, likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
     """Draw a particle by its weight, then the observation it predicts."""
     uniforms = noise.uniforms(key, (u.shape[0], 1))
     chosen = resampling.categorical(uniforms, state.log_weights)[:, None]
@@ -44,8 +46,8 @@ def sample(key: jax.Array, likelihood: Likelihood, state: Particles, u: Float[Ar
 
 
 def reweight(
-    likelihood: Likelihood, state: Particles, u: Float[Array, "N du"], y: Float[Array, "N dy"]
-) -> tuple[Particles, Evidence]:
+    likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"], y: Float[Array, "N dy"]
+) -> tuple[Any, Evidence]:
     """Reweight by the outcome's density; the gain's terms follow from the weights before and after."""
     carry, log_density = likelihood.advance(state.carry, components(u), components(y), state.theta)
     log_weights = state.log_weights + log_density
@@ -56,9 +58,7 @@ def reweight(
     # α + β of log f and log predictive both less the top: neither loses digits to the size of log f
     above = jnp.sum(jnp.where(weights > 0, weights * (log_density - top[:, None]), 0.0), axis=-1)
     squares = weights * jnp.minimum(weights, 1.0)  # the minimum keeps XLA from a second, slower exponential
-    updated = Particles(
-        position=state.position,
-        theta=state.theta,
+    updated = state._replace(
         carry=carry,
         log_weights=log_weights - log_predictive[:, None],
         log_posterior=state.log_posterior + log_density,
@@ -68,7 +68,7 @@ def reweight(
 
 
 def expected_gains(
-    key: jax.Array, likelihood: Likelihood, state: Particles, u: Float[Array, "N C du"], outcomes: int
+    key: jax.Array, likelihood: Likelihood, state: Cloud, u: Float[Array, "N C du"], outcomes: int
 ) -> Float[Array, "N C"]:
     """Average log f(y | θ) − log Σ W f(y | θ′) over outcomes y of particles θ, drawn alike for all designs."""
     rows = u.shape[0]
@@ -93,21 +93,21 @@ def expected_gains(
     return jax.lax.map(of, jnp.swapaxes(u, 0, 1)).T
 
 
-def culprit(likelihood: Likelihood, state: Particles, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
+def culprit(likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"]) -> Float[Array, "N dtheta"]:
     """Return each record's first particle whose prediction is not finite."""
     mean, _ = likelihood.predict(state.carry, components(u), state.theta)
     finite = jnp.isfinite(sum(mean) + jnp.zeros_like(state.log_weights))
     return first_where(~finite, state.theta)
 
 
-def divergence(prior: Prior, state: Particles, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
+def divergence(prior: Prior, state: Cloud, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
     """Return E[log p(z | θ)] over the particles, less the log-evidence."""
     weights = jnp.exp(state.log_weights)
     log_likelihood = state.log_posterior - prior.log_density(state.position)
     return jnp.sum(jnp.where(weights > 0.0, weights * log_likelihood, 0.0), axis=-1) - log_evidence
 
 
-def moments(state: Particles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
+def moments(state: Cloud) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
     """Return the weighted mean and covariance of the parameters."""
     weights = jnp.exp(state.log_weights)
     theta = jnp.stack(state.theta, axis=-1)

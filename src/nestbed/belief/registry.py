@@ -32,3 +32,5 @@ BELIEFS = Registry(
     ),
 )
 """The first is what is used unless told otherwise."""
+PUBLISHED = "ibis"
+"""The paper's, which policies that look ahead keep where no closed form suits."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from nestbed.evaluation import experiments, weighing
 from nestbed.evaluation.weighing import Weighed
@@ -40,12 +40,13 @@ MORE = 8
 """Draws from a mixture, for each that one Gaussian would give: it fits less well."""
 GOOD = 0.3
 """Effective share of the draws above which a fit is good."""
-MISSED = 2
-"""Records of a block whose θ₀ outweighs all draws of a good fit that tell of modes it does not know."""
+FAR, MISSED = 64.0, 2
+"""How many times the weight of a draw that of θ₀ has where the fit missed it, and in how many records of a block that
+tells of modes that fits do not know."""
 PROBE = 2**32 - 1
 """The block that is only looked at, so that no bound knows what was found."""
-FEWEST = 4.0
-"""Effective draws below which a record's bounds tell little."""
+FEWEST, SMALL = 4.0, 0.1
+"""Effective draws, and their share, below which a record's bounds tell little."""
 MOST_RECORDS = 1 << 20
 """Records beyond which no accuracy is pursued."""
 
@@ -64,7 +65,7 @@ class Certificate:
     draws: int
     horizon: int
     target: tuple[str, ...] | None = None
-    robust: int = 0  # records whose posterior needed more than one Gaussian
+    mixed: Bool[np.ndarray, " N"] | None = None  # records whose posterior needed more than one Gaussian
     origin: tuple[int, ...] = ()  # the key's words
     _curve: Callable[[], "Curve"] | None = None
 
@@ -212,7 +213,6 @@ class _Judge:
         self.horizon, self.draws, self.target = horizon, draws, target
         self.free = None if target is None else tuple(name not in target for name in system.prior)
         self.done: list[Weighed] = []
-        self.robust = 0
         self.hidden_modes = False
 
     def judge(self, total: int, progress: Watch[Progress] | None) -> Certificate:
@@ -228,7 +228,8 @@ class _Judge:
     def probe(self) -> bool:
         """Return whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
         _, _, weighed = self.simulate(PROBE)
-        return int(np.sum((weighed.own > 0.5) & (weighed.pilot >= GOOD))) >= MISSED
+        ratio = self.draws * weighed.own / np.maximum(1.0 - weighed.own, 1e-300)
+        return int(np.sum((ratio > FAR) & (weighed.pilot >= GOOD))) >= MISSED
 
     def simulate(self, index: int) -> tuple[Components, Record, Weighed]:
         """Return one block of records with their parameters, weighed by one Gaussian each."""
@@ -244,7 +245,6 @@ class _Judge:
     def mend(self, key: jax.Array, theta: Components, record: Record, count: int, weighed: Weighed) -> Weighed:
         """Weigh again the records whose posterior is no single Gaussian."""
         poor = np.flatnonzero((weighed.pilot < GOOD) | self.hidden_modes)
-        self.robust += len(poor)
         for i in range(0, len(poor), AT_ONCE):
             rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
             taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
@@ -269,6 +269,7 @@ class _Judge:
         """Return the certificate of weighed records."""
         plain = np.stack([weighed.below - weighed.including, weighed.above - weighed.excluding], axis=-1)
         lower, upper = controls.adjusted(plain, weighed.controls).T
+        mixed = weighed.pilot == weighing.MIXED
         words = tuple(int(word) for word in np.asarray(jax.random.key_data(self.key)))
         return Certificate(
             lower,
@@ -277,7 +278,7 @@ class _Judge:
             self.draws,
             self.horizon,
             self.target,
-            self.robust,
+            mixed,
             origin=words,
             _curve=self.curve,
         )
@@ -298,7 +299,8 @@ class _Judge:
 
 def _tell(found: Certificate, accuracy: float | None) -> None:
     """Say which record's bounds tell little, or that the accuracy was not reached and why."""
-    few = np.flatnonzero(~(found.ess * found.draws > FEWEST))
+    draws = found.draws * np.where(np.asarray(found.mixed), MORE, 1)
+    few = np.flatnonzero(~((found.ess * draws > FEWEST) | (found.ess > SMALL)))
     if len(few):
         warnings.warn(
             f"the posterior of {len(few)} of {found.records} records (the first is record {few[0]}) has a shape that "

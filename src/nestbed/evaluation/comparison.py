@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any, overload
 
 import jax
+import numpy as np
 
+from nestbed.evaluation.certificate import Certificate, certificate
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
 from nestbed.evaluation.estimates import Estimate
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
-from nestbed.numerics.intervals import chance_above
-from nestbed.numerics.progress import Progress, Watch, part
+from nestbed.numerics.intervals import Interval, chance_above, of_means, quantile
+from nestbed.numerics.progress import Progress, Watch, part, renamed
 from nestbed.policies.base import Policy
+from nestbed.policies.signals import Constant
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,6 +31,23 @@ class PolicyEstimate(Estimate):
     policy: str = ""
     spce: Estimate | None = None  # lower bound
     snmc: Estimate | None = None  # upper bound
+    certificate: Certificate | None = None  # where the gain was certified; the values are its own
+
+    @property
+    def interval(self) -> Interval:
+        """Where the expected gain lies, with 95 % confidence; what a certificate's bounds leave open is in it."""
+        return super().interval if self.certificate is None else self.certificate.interval
+
+    @property
+    def curve(self) -> tuple[Any, Any, Any]:
+        """The gain after each experiment, and the ends of its 95 % interval."""
+        if self.certificate is not None:
+            found = self.certificate.curve
+            reach = quantile(self.certificate.records - 1) * found.standard_error
+            return found.mean, found.lower - reach, found.upper + reach
+        assert self.steps is not None, "an estimate by sweeps has gains by experiment"
+        total = np.cumsum(self.steps, axis=1)
+        return total.mean(axis=0), *of_means(total)
 
 
 class Comparison(Sequence[PolicyEstimate]):
@@ -54,14 +74,26 @@ class Comparison(Sequence[PolicyEstimate]):
 
         By Student's t, so that few trajectories are not taken for many.
         """
-        named = {each.policy: each for each in self.estimates}
-        for name in (one, other):
-            if name not in named:
-                raise NestbedError(f"there is no policy {name!r} in the comparison; {did_you_mean(str(name), named)}.")
-        a, b = named[one], named[other]
+        a, b = self._find(one), self._find(other)
         if one == other:
             return 0.5
+        if a.certificate is not None and b.certificate is not None:
+            more = a.certificate.less(b.certificate)
+            return chance_above(more.mean, (more.standard_error, more.records), (0.0, more.records))
         return chance_above(a.mean - b.mean, *((each.standard_error, len(each.values)) for each in (a, b)))
+
+    def difference(self, one: str, other: str) -> Certificate:
+        """Return how much more one policy gains than another, with bounds and an interval, from the same rigs."""
+        a, b = self._find(one).certificate, self._find(other).certificate
+        if a is None or b is None:
+            raise NestbedError("the policies were not certified, so their difference has no interval; use nb.compare.")
+        return a.less(b)
+
+    def _find(self, name: str) -> PolicyEstimate:
+        named = {each.policy: each for each in self.estimates}
+        if name not in named:
+            raise NestbedError(f"there is no policy {name!r} in the comparison; {did_you_mean(str(name), named)}.")
+        return named[name]
 
     def __str__(self) -> str:
         width = max((len(each.policy) for each in self.estimates), default=0)
@@ -78,31 +110,68 @@ def compare(
     system: BaseSystem,
     policies: Mapping[str, Policy],
     *,
+    horizon: int | None = None,
+    records: int = 1024,
+    draws: int = 64,
+    accuracy: float | None = None,
+    target: Sequence[str] | None = None,
+    progress: Watch[Progress] | None = None,
+    **sweeps: Any,
+) -> Comparison:
+    """Certify the gain of every policy on the same simulated rigs.
+
+    Args:
+        key: a jax key.
+        system: the model.
+        policies: by name.
+        horizon: T, experiments per record; by default the system's.
+        records: how many are simulated with each policy, at first.
+        draws: L, parameters drawn for each record.
+        accuracy: in nats; more records are simulated until every interval reaches no further to either side.
+        target: names of the parameters of interest; all by default.
+        progress: called with a policy's `.name` and how many of its records are done, `.done` of `.total`, from any
+            thread.
+        **sweeps: the published estimator in place of certificates, if any of these is given: seeds (25), trajectories
+            (16 for each seed), contrastive (draws for sPCE and sNMC), and what else `nb.eig` takes, such as belief.
+
+    Returns:
+        One estimate per policy, in nats, in the order given; `.beats("a", "b")` is the probability that a gains more,
+        `.difference("a", "b")` how much, with its interval.
+    """
+    if not isinstance(policies, Mapping) or not policies or not all(isinstance(name, str) for name in policies):
+        raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
+    if sweeps:
+        return _by_sweeps(key, system, policies, horizon=horizon, progress=progress, **sweeps)
+    found = []
+    for name, policy in policies.items():
+        certified = certificate(
+            key,
+            system,
+            policy,
+            horizon=horizon,
+            records=records,
+            draws=draws,
+            accuracy=accuracy,
+            target=target,
+            progress=renamed(progress, name),
+        )
+        found.append(PolicyEstimate(certified.values, policy=name, certificate=certified))
+    return Comparison(found)
+
+
+def _by_sweeps(
+    key: jax.Array,
+    system: BaseSystem,
+    policies: Mapping[str, Policy],
+    *,
     seeds: int = 25,
     trajectories: int = 16,
     contrastive: int | None = None,
     progress: Watch[Progress] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Estimate the gain of every policy in the same way.
-
-    Args:
-        key: a jax key. A policy's numbers hang on it and on the policy's name, not on the others beside it.
-        system: the model.
-        policies: by name.
-        seeds: independent estimates of each policy, whose spread is its `sd`.
-        trajectories: N, simulated records of each estimate.
-        contrastive: L, draws for the bounds sPCE and sNMC, from as many records; None leaves them out.
-        progress: called with a policy's `.name` and how many of its records are done, `.done` of `.total`, from any
-            thread.
-        **settings: go to `nb.eig`, such as horizon, particles or belief.
-
-    Returns:
-        One estimate per policy, in nats, in the order given; `.beats("a", "b")` is the probability that a gains more.
-    """
+    """Estimate every policy by sweeps, with sPCE and sNMC of as many records where draws for them are given."""
     at_least_one(seeds=seeds, trajectories=trajectories, contrastive=1 if contrastive is None else contrastive)
-    if not isinstance(policies, Mapping) or not policies or not all(isinstance(name, str) for name in policies):
-        raise NestbedError('policies must be named; give a dictionary, as in {"random": nb.policies.Random(system)}.')
     key = noise.as_key(key)
     count = seeds * trajectories
     total = count if contrastive is None else 2 * count
@@ -126,7 +195,30 @@ def compare(
     return Comparison(found)
 
 
+LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+"""Constant designs that are tried, in units of the box; for several channels also all pairs of limits at random."""
+
+
+def best_constant(key: jax.Array, system: BaseSystem, horizon: int) -> Constant:
+    """Return the constant design of the highest gain, of a few levels: by rigs other than those of `nb.compare`."""
+    channels = len(system.design_names)
+    levels = [np.full(channels, level) for level in LEVELS]
+    if channels > 1:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (8, channels))
+        levels += list(np.unique(signs, axis=0))
+    candidates = [Constant(system, level) for level in levels]
+    key = jax.random.fold_in(noise.as_key(key), zlib.crc32(b"constant"))
+    gains = [certificate(key, system, policy, horizon=horizon, records=TRIED).mean for policy in candidates]
+    return candidates[int(np.argmax(gains))]
+
+
+TRIED = 256
+"""Records that a constant design is tried with."""
+
+
 def _bounded(estimate: PolicyEstimate) -> str:
+    if estimate.certificate is not None:
+        return f"  (between {estimate.certificate.lower:.3f} and {estimate.certificate.upper:.3f})"
     if estimate.spce is None or estimate.snmc is None:
         return ""
     below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (estimate.spce, estimate.snmc))
@@ -136,15 +228,21 @@ def _bounded(estimate: PolicyEstimate) -> str:
 def save_table(comparison: Comparison, file: Path) -> None:
     """Write one line per policy: its estimates, and the probability that it beats each of the others."""
     names = [each.policy for each in comparison]
+    certified = comparison[0].certificate is not None
     metrics = [name for name in ("spce", "snmc") if getattr(comparison[0], name) is not None]
     parts = ("mean_nats", "sd_over_seeds", "standard_error")
     columns = [f"{metric}_{part}" for metric in ("eig", *metrics) for part in parts]
+    if certified:
+        ends = ("lower_bound", "upper_bound", "interval_low", "interval_high")
+        columns = ["eig_mean_nats", "eig_standard_error", *ends, "records"]
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
     for each in comparison:
         estimates = [each, *(getattr(each, metric) for metric in metrics)]
         values = [value for e in estimates for value in (e.mean, e.sd, e.standard_error)]
+        if (c := each.certificate) is not None:
+            values = [c.mean, c.standard_error, c.lower, c.upper, *c.interval, c.records]
         chances = [comparison.beats(each.policy, name) for name in names]
         writer.writerow([each.policy, *(f"{value:.6f}" for value in [*values, *chances])])
     storage.write(file, stream.getvalue().encode(errors="surrogateescape"))

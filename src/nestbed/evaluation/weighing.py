@@ -22,6 +22,8 @@ STARTS = 16
 """Draws from the prior, the likeliest of which the fit of a record starts from."""
 PILOT = 32
 """Draws that tell whether a fit is good; they are not used again, so that the bounds know nothing of the choice."""
+MIXED = -1.0
+"""What stands for the pilot's share where a mixture was used."""
 HEAVY = 16.0
 """Variance of a whitened coordinate beyond which its prior is taken to have heavy tails."""
 FEW = 6
@@ -73,7 +75,8 @@ def by_mixture(
     """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
     fit_key, draw_key = jax.random.split(key)
     fitted = mixture.fit(fit_key, likelihoods.of(system), record, count)
-    return _weigh(draw_key, system, fitted, theta, record, count, draws, free)
+    weighed = _weigh(draw_key, system, fitted, theta, record, count, draws, free)
+    return weighed._replace(pilot=jnp.full_like(weighed.ess, MIXED))
 
 
 def _likeliest(key: jax.Array, system: BaseSystem, record: Record, count: Int[Array, ""]) -> Float[Array, "C d"]:

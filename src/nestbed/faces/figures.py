@@ -14,7 +14,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from nestbed.numerics import storage
-from nestbed.numerics.intervals import of_means, quantile
+from nestbed.numerics.intervals import quantile
 from nestbed.numerics.text import visible
 from nestbed.runs.folder import CURVE
 
@@ -35,10 +35,8 @@ def information_gain(estimates: "Comparison", system: "BaseSystem", file: Path, 
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()
     for i, estimate in enumerate(estimates):
-        assert estimate.steps is not None, "a comparison has gains by experiment"
-        total = np.cumsum(estimate.steps, axis=1)
-        done = np.arange(total.shape[1] + 1)
-        mean, low, high = (np.insert(values, 0, 0.0) for values in (total.mean(axis=0), *of_means(total)))
+        mean, low, high = (np.insert(values, 0, 0.0) for values in estimate.curve)
+        done = np.arange(len(mean))
         look = style(i)
         axes.plot(done, mean, **look, label=plain(f"{estimate.policy}: {estimate.mean:.2f} nats"))
         axes.fill_between(done, low, high, color=look["color"], alpha=0.2, linewidth=0)

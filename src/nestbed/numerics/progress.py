@@ -33,6 +33,11 @@ class Step(NamedTuple):
     total: int
 
 
+def renamed(watch: Watch[Progress] | None, name: str) -> Watch[Progress] | None:
+    """Return what tells of some work by another name."""
+    return None if watch is None else lambda step: watch(Step(name, step.done, step.total))
+
+
 def part(watch: Watch[Progress] | None, name: str, before: int, total: int) -> Watch[Progress] | None:
     """Return what tells of a part of some work, done after `before` of `total`, by the name of the whole."""
     return None if watch is None else lambda step: watch(Step(name, before + step.done, total))

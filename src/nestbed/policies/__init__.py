@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nestbed.policies.prbs import PRBS
     from nestbed.policies.random import Random
     from nestbed.policies.recurrent import Recurrent
-    from nestbed.policies.signals import Chirp, MaximumLength, Multisine, Replay
+    from nestbed.policies.signals import Chirp, Constant, MaximumLength, Multisine, Replay
 
 _HOMES = {
     "Policy": "base",
@@ -22,6 +22,7 @@ _HOMES = {
     "Random": "random",
     "Recurrent": "recurrent",
     "Chirp": "signals",
+    "Constant": "signals",
     "MaximumLength": "signals",
     "Multisine": "signals",
     "Replay": "signals",
@@ -31,6 +32,7 @@ __all__ = [
     "BASELINES",
     "PRBS",
     "Chirp",
+    "Constant",
     "Greedy",
     "MaximumLength",
     "Multisine",

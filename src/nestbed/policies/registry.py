@@ -34,6 +34,7 @@ BASELINES = Registry(
         "binary signal of a shift register, each value held for 4 experiments",
         timed=True,
     ),
+    Baseline("constant", "nestbed.policies.signals:Constant", "the same design always, the best of a few levels"),
     Baseline("chirp", "nestbed.policies.signals:Chirp", "sine of rising frequency", timed=True),
     Baseline("multisine", "nestbed.policies.signals:Multisine", "sum of sines, Schroeder's phases", timed=True),
     Baseline(

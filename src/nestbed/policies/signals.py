@@ -46,6 +46,15 @@ class Replay(Hashable):
         return carry + 1, self.table[(carry // self.hold) % self.table.shape[0]]
 
 
+class Constant(Replay):
+    """The same design always: one number per channel, from −1 (the lower limit) to 1 (the upper), or one for all."""
+
+    def __init__(self, system: BaseSystem, level: Any = 1.0):
+        checks.instance(system)
+        unit = np.broadcast_to(checks.numbers("the level", level), (1, len(system.design_names)))
+        super().__init__(system, _within(system, unit))
+
+
 class Chirp(Replay):
     """A sine between the limits whose frequency rises linearly over the horizon, and then begins again.
 

@@ -11,8 +11,9 @@ from nestbed.faces.cli import evaluation, listing
 from nestbed.numerics.errors import NestbedError
 from nestbed.policies.registry import BASELINES
 
-BESIDE = ("random", "prbs")
+BESIDE = ("random", "prbs", "maximum_length", "chirp", "constant")
 """Baselines that policies are compared with by default."""
+CONSTANT = "constant"
 DEFAULTS = evaluation.Options()
 
 
@@ -33,7 +34,7 @@ def compare(
 
     nestbed compare cart_pole --baselines random prbs chirp --out results/cart_pole
 
-    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum --contrastive 1000000
+    nestbed compare nonlinear_pendulum runs/nonlinear_pendulum --accuracy 0.02
 
     nestbed compare nonlinear_pendulum runs/nonlinear_pendulum runs/nonlinear_pendulum/policy_best.npz
 
@@ -56,6 +57,8 @@ def compare(
         **{name: candidate.policy for name, candidate in trained.items()},
         **{name: baseline(name, model, full.horizon) for name in baselines},
     }
+    if CONSTANT in baselines:
+        policies[CONSTANT] = evaluation.best_constant(model, full)
     if not policies:
         raise NestbedError(
             "there is nothing to compare; name a run's folder, a policy file or --baselines, such as random."

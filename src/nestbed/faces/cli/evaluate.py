@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
 
 
-DEFAULTS = evaluation.Bounded()
+DEFAULTS = evaluation.Options()
 
 
 def evaluate(
@@ -29,7 +29,7 @@ def evaluate(
     system: Annotated[
         str | None, listing.system("; needed for baselines and for what was trained on a system of your own")
     ] = None,
-    options: evaluation.Bounded = DEFAULTS,
+    options: evaluation.Options = DEFAULTS,
 ) -> None:
     """Say how good one policy is: its expected information gain, with a bound from below and one from above.
 
@@ -48,17 +48,31 @@ def evaluate(
     model = candidate.system
     full = options.over(model.horizon if candidate.horizon is None else candidate.horizon)
     estimates = evaluation.estimate(model, {candidate.name: candidate.policy}, full, "evaluation")
-    caption = f"{full}\nin expectation sPCE ≤ EIG ≤ sNMC" if full.contrastive else str(full)
-    tables.evaluation(_rows(estimates[0], model, full), f"{candidate.name} on {candidate.title}", caption)
+    tables.evaluation(_rows(estimates[0], model, full), f"{candidate.name} on {candidate.title}", _caption(full))
     evaluation.save(estimates, model, full, "evaluation", candidate.title)
     if candidate.budget:
         say(f"Spent: {candidate.budget}")
 
 
+def _caption(options: evaluation.Options) -> str:
+    """Say what the numbers were made with, and what bounds what."""
+    if not options.swept:
+        return f"{options}\nin expectation lower ≤ EIG ≤ upper"
+    return f"{options}\nin expectation sPCE ≤ EIG ≤ sNMC" if options.contrastive else str(options)
+
+
 def _rows(estimate: PolicyEstimate, system: BaseSystem, options: evaluation.Options) -> list[tuple[str, Estimate, str]]:
     """Return the estimate and the bounds, each with a word on what it is."""
     from nestbed.belief import make
+    from nestbed.evaluation.estimates import Estimate
 
+    if (found := estimate.certificate) is not None:
+        low, high = found.interval
+        return [
+            ("EIG", estimate, f"estimate, 95 %: {low:.3f} … {high:.3f}"),
+            ("lower", Estimate(found.lower_values), "bound from below (ACE)"),
+            ("upper", Estimate(found.upper_values), "bound from above (VNMC)"),
+        ]
     most = make(options.belief, system, options.particles, options.moves).most
     limit = "" if math.isinf(most) else f", ≤ {most:.2f} a step"
     rows: list[tuple[str, Estimate, str]] = [("EIG", estimate, f"estimate{limit}")]

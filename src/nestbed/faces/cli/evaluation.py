@@ -27,17 +27,25 @@ class Options:
 
     Parameters
     ----------
+    records
+        Simulated records of each policy, the same rigs for all.
+    draws
+        L: parameters drawn for each record from a proposal fitted to it; the bounds come together as 1 / L.
+    accuracy
+        In nats: more records are simulated until each interval reaches no further to either side.
+    target
+        Parameters of interest, the others being nuisance; all by default.
     seeds
-        Independent estimates per policy; their spread is the sd.
+        With --belief or --contrastive: independent estimates per policy; their spread is the sd.
     trajectories
-        N: simulated records per estimate.
+        With --belief or --contrastive, N: simulated records per estimate.
     particles
-        M: parameter particles per record. One experiment's estimated gain cannot exceed log M.
+        With --belief, M: parameter particles per record.
     moves
-        Metropolis steps whenever a record's particles are resampled.
+        With --belief ibis: Metropolis steps whenever a record's particles are resampled.
     contrastive
-        L: contrastive draws of the bounds sPCE and sNMC, such as 1000000; the lower one cannot exceed log(L + 1). 0
-        leaves the bounds out.
+        L of the bounds sPCE and sNMC, such as 1000000, in place of a certificate; the lower one cannot exceed
+        log(L + 1).
     horizon
         T: experiments (time steps) per record; by default that of the training, or else the system's own.
     seed
@@ -46,11 +54,18 @@ class Options:
         Folder for the table (CSV) and the figure (PNG); made if missing.
     """
 
+    records: int = 1024
+    draws: int = 64
+    accuracy: float | None = None
+    target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
+    belief: Annotated[
+        str | None,
+        entries("The published estimator in place of a certificate, by sweeps with this posterior: {}.", BELIEFS),
+    ] = None
     seeds: int = 25
     trajectories: int = 16
-    particles: int = 1024
+    particles: int | None = None
     moves: int = 3
-    belief: Annotated[str, entries("Parameter posterior of each record: {}.", BELIEFS)] = next(iter(BELIEFS))
     contrastive: int = 0
     horizon: int | None = None
     seed: int = 0
@@ -58,32 +73,49 @@ class Options:
 
     def over(self, horizon: int) -> Options:
         """Return them for so many experiments unless they say how many, or say which one is not possible."""
-        full = self if self.horizon is not None else dataclasses.replace(self, horizon=horizon)
-        at_least_one(**{name: getattr(full, name) for name in ("seeds", *SIZES)})
+        changes: dict[str, Any] = {"horizon": horizon if self.horizon is None else self.horizon}
+        if self.swept:
+            entry = BELIEFS.find(self.belief or next(iter(BELIEFS)))
+            changes |= {"belief": entry.name, "particles": entry.count(self.particles, 1024)}
+        full = dataclasses.replace(self, **changes)
+        at_least_one(**{name: getattr(full, name) for name in ("horizon", *(SWEEPS if self.swept else CERTIFICATES))})
         at_least_zero(contrastive=full.contrastive)
         seed_from(full.seed)
-        BELIEFS.find(full.belief)
         return full
 
     @property
-    def records(self) -> int:
-        """How many are simulated of each policy, for the estimate and for the bounds."""
-        return (2 if self.contrastive else 1) * self.seeds * self.trajectories
+    def swept(self) -> bool:
+        """Whether the published estimator was asked for."""
+        return self.belief is not None or self.contrastive != 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `nb.compare` is given."""
+        if self.swept:
+            sizes = {name: getattr(self, name) for name in (*SWEEPS, "belief", "horizon")}
+            return {**sizes, "contrastive": self.contrastive or None}
+        return {name: getattr(self, name) for name in (*CERTIFICATES, "accuracy", "horizon")} | {
+            "target": self.target or None
+        }
+
+    @property
+    def total(self) -> int:
+        """How many records are simulated of each policy."""
+        return (2 if self.contrastive else 1) * self.seeds * self.trajectories if self.swept else self.records
 
     def __str__(self) -> str:
+        if not self.swept:
+            about = f", about {', '.join(self.target)}" if self.target else ""
+            return f"T = {self.horizon}, {self.records} records, L = {self.draws}, seed {self.seed}{about}"
+        assert self.belief is not None
+        assert self.particles is not None
         size = BELIEFS.find(self.belief).sized(self.particles, self.moves)
         draws = f", L = {self.contrastive:,}" if self.contrastive else ""
         return f"T = {self.horizon}, N = {self.trajectories}, {size}{draws}, {self.seeds} seed{'s' * (self.seeds > 1)}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bounded(Options):  # in this file, where its annotations are evaluated
-    """The same, with bounds unless they are left out."""
-
-    contrastive: int = 1_000_000
-
-
-SIZES = ("horizon", "trajectories", "particles", "moves")
+SWEEPS = ("seeds", "trajectories", "particles", "moves")
+CERTIFICATES = ("records", "draws")
 
 
 def estimate(system: BaseSystem, policies: Mapping[str, Policy], options: Options, name: str) -> Comparison:
@@ -99,16 +131,18 @@ def estimate(system: BaseSystem, policies: Mapping[str, Policy], options: Option
         for kind in ("csv", "png"):
             storage.plain(folder / f"{name}.{kind}")
     interrupts.check()
-    sizes: dict[str, Any] = {size: getattr(options, size) for size in ("seeds", "belief", *SIZES)}
-    with bars.Evaluating(policies, options.records) as progress:
-        return comparison.compare(
-            jax.random.key(options.seed),
-            system,
-            policies,
-            contrastive=options.contrastive or None,
-            progress=progress,
-            **sizes,
-        )
+    with bars.Evaluating(policies, options.total) as progress:
+        return comparison.compare(jax.random.key(options.seed), system, policies, progress=progress, **options.settings)
+
+
+def best_constant(system: BaseSystem, options: Options) -> Policy:
+    """Return the constant design that gains most, of a few levels."""
+    import jax
+
+    from nestbed.evaluation import comparison
+
+    assert options.horizon is not None
+    return comparison.best_constant(jax.random.key(options.seed), system, options.horizon)
 
 
 def save(estimates: Comparison, system: BaseSystem, options: Options, name: str, title: str) -> None:

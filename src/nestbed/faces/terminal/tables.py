@@ -39,6 +39,9 @@ def _with_unit(name: str, system: "BaseSystem") -> str:
 
 def comparison(estimates: "Comparison", title: str, caption: str) -> None:
     """Print one line per policy, the best in bold, and how sure it is that one beats another."""
+    if estimates[0].certificate is not None:
+        _certified(estimates, title, caption)
+        return
     bounded = estimates[0].spce is not None
     order = "\nin expectation sPCE ≤ EIG ≤ sNMC" if bounded else ""
     table = Table(title=title, caption=f"{caption}{order}")
@@ -54,6 +57,30 @@ def comparison(estimates: "Comparison", title: str, caption: str) -> None:
     console.print(table)
     if len(estimates) > 1:
         console.print(_chances(estimates))
+
+
+def _certified(estimates: "Comparison", title: str, caption: str) -> None:
+    """Print certificates, and how much less each policy gains than the best."""
+    ranked = sorted(estimates, key=lambda estimate: -estimate.mean)
+    best = ranked[0].policy
+    table = Table(title=title, caption=caption)
+    table.add_column("policy", no_wrap=True)
+    for heading in ("EIG (nats)", "95 % interval", "bounds", "less than the best"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for estimate in estimates:
+        found = estimate.certificate
+        assert found is not None
+        less = "–"
+        if estimate.policy != best:
+            gap = estimates.difference(best, estimate.policy)
+            less = f"{gap.mean:.2f} ± {0.5 * (gap.interval.high - gap.interval.low):.2f}"
+        cells = (f"{found.mean:.2f}", _range(*found.interval), _range(found.lower, found.upper, 3), less)
+        table.add_row(estimate.policy, *cells, style="bold" if estimate.policy == best else "")
+    SafeConsole().print(table)
+
+
+def _range(low: float, high: float, digits: int = 2) -> str:
+    return f"{low:.{digits}f} … {high:.{digits}f}"
 
 
 def _cells(estimate: "PolicyEstimate") -> list[str]:

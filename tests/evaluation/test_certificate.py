@@ -1,0 +1,250 @@
+"""Certificates against exact gains, quadrature and their own promises."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nestbed as nb
+from nestbed.belief import proposal
+from nestbed.evaluation import certificate as certificates
+from nestbed.evaluation import experiments, weighing
+from nestbed.numerics import controls
+from toys import Banana, Constant, Drive, Leak, LinearLeak, Squared, gains_by_quadrature
+
+KEY = jax.random.key(0)
+FLOW = 2.0
+TRUTH = 0.5 * np.log(1.0 + 3 * FLOW**2)
+"""What three experiments of `Drive` gain, by its closed form."""
+
+
+def drive(draws, records=1024, key=KEY, **settings):
+    return nb.certificate(key, Drive(), Constant(FLOW), horizon=3, records=records, draws=draws, **settings)
+
+
+def within(value, truth, error, most=4.5):
+    return abs(value - truth) < most * error
+
+
+def test_the_closed_form_lies_between_the_bounds():
+    """64 draws: both bounds, and what lies between them, at 4.5 standard errors; control variates leave no variance."""
+    found = drive(64)
+    assert found.lower <= found.mean <= found.upper
+    assert found.upper - found.lower < 0.01
+    assert found.interval.low < TRUTH < found.interval.high
+    assert found.standard_error < 0.01
+    assert found.ess.shape == (1024,)
+    assert 0.8 < found.ess.min() <= found.ess.max() <= 1.0
+    assert found.records == 1024
+    assert not found.mixed.any()
+
+
+def evidences(draws, records=2048):
+    """Return both estimates of log p(z) of records of `Drive`, with and without θ₀, less the exact one."""
+    system = Drive()
+    theta, record = experiments.simulated(KEY, system, Constant(FLOW), 3, records)
+    exact = nb.posterior(KEY, system, record.observations, record.designs, belief="exact").log_predictive.sum(axis=1)
+    weigh = eqx.filter_jit(lambda *a: weighing.by_gaussian.__wrapped__(*a))
+    if weighing._likeliest is KNOWN:
+        KNOWN.theta = theta
+    weighed = weigh(jax.random.key(1), system, theta, record, jnp.asarray(3), draws, None)
+    return np.asarray(weighed.excluding - exact), np.asarray(weighed.including - exact), weighed
+
+
+def sound(draws=2):
+    """Return whether the evidence without θ₀ is unbiased and its log errs to the low side, with θ₀ to the high side."""
+    without, with_own, weighed = evidences(draws)
+    mean = lambda values: (values.mean(), values.std() / np.sqrt(len(values)))  # noqa: E731
+    (ratio, ratio_error), (low, low_error), (high, high_error) = map(mean, (np.exp(without), without, with_own))
+    plain = weighed.below - weighed.excluding
+    adjusted = controls.adjusted(np.asarray(plain), np.asarray(weighed.controls))
+    return (
+        abs(ratio - 1.0) < 4.5 * ratio_error
+        and low < -2 * low_error
+        and high > 2 * high_error
+        and high - low < 0.1
+        and adjusted.std() < 0.5 * plain.std()
+    )
+
+
+@pytest.mark.parametrize("draws", [2, 4])
+def test_each_evidence_errs_to_its_own_side(draws):
+    """Against the exact evidence of each record, so that even a good proposal's small errors show."""
+    assert sound(draws)
+
+
+class Known:
+    """A start that knows θ₀."""
+
+    theta = None
+
+    def __call__(self, key, system, record, count):
+        return jnp.stack(proposal.whiten(system.parameters, system.parameters.unconstrain(self.theta)), axis=-1)
+
+
+KNOWN = Known()
+
+
+def knowing(patch):
+    """A fit that starts from θ₀ and stays there."""
+    true_fit = proposal.fit
+    patch(weighing, "_likeliest", KNOWN)
+    patch(proposal, "fit", lambda *a, **k: true_fit(*a, **{**k, "steps": 0}))
+
+
+def without_jacobian(patch):
+    """A proposal density that forgets how the fit stretches its draws."""
+    whole = proposal.Proposal._log_density
+
+    def density(self, square):
+        return whole(self, square) - jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)[:, None]
+
+    patch(proposal.Proposal, "_log_density", density)
+
+
+def forgotten(patch):
+    """A lower bound without θ₀."""
+    plain = weighing._weigh
+    patch(weighing, "_weigh", lambda *a: (w := plain(*a))._replace(including=w.excluding))
+
+
+def wrong_sign(patch):
+    """A control variate that is added."""
+    right = controls.adjusted
+    patch(controls, "adjusted", lambda values, c: 2.0 * values - right(values, c))
+
+
+@pytest.mark.parametrize("mutant", [knowing, without_jacobian, forgotten, wrong_sign])
+def test_mutants_are_caught(monkeypatch, mutant):
+    mutant(monkeypatch.setattr)
+    assert not sound()
+
+
+def test_the_gap_closes_as_draws_are_added():
+    gaps = [drive(draws, records=256).upper - drive(draws, records=256).lower for draws in (4, 64)]
+    assert gaps[0] > 8 * gaps[1] > 0
+
+
+def test_more_records_are_made_until_the_accuracy_is_reached():
+    system = Leak()
+    policy = nb.policies.Random(system)
+    found = nb.certificate(KEY, system, policy, records=256, accuracy=0.02)
+    assert 0.5 * (found.interval.high - found.interval.low) <= 0.02
+    assert found.records > 256
+    first = nb.certificate(KEY, system, policy, records=256)
+    assert first.records == 256
+    with pytest.warns(UserWarning, match=r"accuracy of 0.001 nats was not reached: .* since the bounds are apart"):
+        nb.certificate(KEY, system, policy, records=256, draws=4, accuracy=0.001)
+
+
+def test_the_same_key_gives_the_same_rigs_so_that_differences_are_sure():
+    one, other = (nb.certificate(KEY, Drive(), Constant(flow), horizon=3, records=512) for flow in (2.0, 1.5))
+    more = one.less(other)
+    truth = TRUTH - 0.5 * np.log(1.0 + 3 * 1.5**2)
+    assert more.interval.low < truth < more.interval.high
+    assert more.standard_error < 0.01
+    with pytest.raises(nb.NestbedError, match="certificates are of other records"):
+        one.less(drive(64, records=512, key=jax.random.key(1)))
+
+
+def test_the_curve_is_the_certificate_after_each_experiment():
+    curve = drive(64, records=256).curve
+    truth = 0.5 * np.log(1.0 + np.arange(1, 4) * FLOW**2)
+    assert curve.mean.shape == (3,)
+    assert (np.abs(curve.mean - truth) < 4.5 * curve.standard_error + 0.01).all()
+    assert (curve.lower <= curve.upper).all()
+
+
+class TwoGains(Drive):
+    """Two gains of which one is of interest: they act together, so that they are known less well than either alone."""
+
+    prior = {"gain": dist.Normal(0.0, 1.0), "other": dist.Normal(0.0, 0.5)}
+
+    def drift(self, x, u, theta):
+        return (theta.gain + theta.other) * u.flow
+
+    def features(self, x, u):
+        return ((u.flow, u.flow),)
+
+
+def test_a_target_is_certified_with_the_rest_as_nuisance():
+    """I(gain; z) = ½ log of the ratio of the sum's predictive variances with and without the gain's own."""
+    information = 3 * FLOW**2
+    truth = 0.5 * np.log((1.0 + information * 1.25) / (1.0 + information * 0.25))
+    found = nb.certificate(KEY, TwoGains(), Constant(FLOW), horizon=3, records=2048, target=("gain",))
+    assert found.target == ("gain",)
+    assert found.interval.low < truth < found.interval.high
+    assert found.upper - found.lower < 0.02
+    assert found.upper - found.lower > 0.0
+    both = nb.certificate(KEY, TwoGains(), Constant(FLOW), horizon=3, records=256, target=("other", "gain"))
+    assert both.target is None
+    assert both.mean > found.mean
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"target": ("gian",)}, "no parameter 'gian' to be a target; did you mean 'gain'"),
+        ({"target": ()}, "target is empty"),
+        ({"accuracy": 0.0}, "accuracy is 0.0, but it must be a positive number of nats"),
+        ({"records": 0}, "records is 0"),
+        ({"draws": 0}, "draws is 0"),
+        ({"horizon": 0}, "horizon is 0"),
+    ],
+)
+def test_mistakes_get_a_sentence(settings, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        nb.certificate(KEY, Drive(), Constant(FLOW), **{"horizon": 3, **settings})
+
+
+@pytest.mark.parametrize("kind", [Squared, Banana])
+def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
+    """Against quadrature of 2048 other records: within 4.5 errors. The fallback is taken for all
+    records of two modes.
+    """
+    system = kind()
+    policy = nb.policies.Random(system)
+    truth = gains_by_quadrature(system, policy, 2048)
+    found = nb.certificate(KEY, system, policy, records=256)
+    error = np.hypot(truth.std() / np.sqrt(len(truth)), found.standard_error)
+    assert within(found.mean, truth.mean(), error)
+    assert found.upper - found.lower < 0.02
+    assert found.mixed.mean() > (0.99 if kind is Squared else 0.0)
+
+
+def test_without_the_fallback_two_modes_would_be_told_by_the_gap(monkeypatch):
+    """One Gaussian sees half of the posterior: the upper bound is log 2 too high, the lower one far too low."""
+    monkeypatch.setattr(certificates._Judge, "probe", lambda self: False)
+    monkeypatch.setattr(certificates, "GOOD", 0.0)
+    system = Squared()
+    with pytest.warns(UserWarning, match="records .* has a shape that no proposal fits"):
+        found = nb.certificate(KEY, system, nb.policies.Random(system), records=256)
+    assert found.upper - found.lower > 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LinearLeak, Leak])
+def test_intervals_cover_as_often_as_they_say(kind):
+    """400 certificates of 256 records; the truth is exact, or from quadrature of many: 95 % ± 3.5 %."""
+    system = kind()
+    policy = nb.policies.Random(system)
+    if kind is LinearLeak:
+        exact = nb.eig(jax.random.key(5), system, policy, trajectories=100_000, belief="exact", gain="closed_form")
+        truth = exact.mean
+    else:
+        truth = nb.certificate(jax.random.key(5), system, policy, records=200_000).mean
+    found = [nb.certificate(jax.random.key(100 + i), system, policy, records=256).interval for i in range(400)]
+    covered = np.mean([low <= truth <= high for low, high in found])
+    assert 0.915 <= covered <= 0.985
+
+
+def test_controls_keep_the_mean_and_take_the_variance():
+    random = np.random.default_rng(0)
+    controls_ = random.normal(size=(400, 3))
+    values = 2.0 + controls_ @ np.array([1.0, -2.0, 0.5]) + 0.1 * random.normal(size=400)
+    adjusted = controls.adjusted(values, controls_)
+    assert adjusted.std() < 0.12
+    assert within(adjusted.mean(), 2.0, 0.1 / 20)
+    assert controls.adjusted(values[:5], controls_[:5]).shape == (5,)
