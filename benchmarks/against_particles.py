@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 ENVIRONMENT = HERE.parent / "build" / "particles"
 N, M, T, MOVES, THRESHOLD = 16, 1024, 50, 3, 0.75
 ROUNDS, REPEATS = 3, 15
+INNER = {"particles": M, "moves": MOVES, "belief": "ibis"}
+SIZES = {"horizon": T, "trajectories": N, **INNER}
 
 
 def environment():
@@ -35,9 +37,9 @@ def main():
     system = nb.systems.load("nonlinear_pendulum")
     policy = nb.policies.PRBS(system)
     start = time.perf_counter()
-    nb.eig(jax.random.key(0), system, policy, horizon=T, trajectories=N, particles=M, moves=MOVES)
+    nb.eig(jax.random.key(0), system, policy, **SIZES)
     first = time.perf_counter() - start
-    records = nb.sweep(jax.random.key(0), system, policy, horizon=T, trajectories=N, particles=M, moves=MOVES, eta=0.0)
+    records = nb.sweep(jax.random.key(0), system, policy, **SIZES, eta=0.0)
     theirs, ours, evidence = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records.npz"
@@ -51,9 +53,9 @@ def main():
             evidence.append(logs)
             for seed in range(REPEATS):
                 start = time.perf_counter()
-                nb.eig(jax.random.key(seed), system, policy, horizon=T, trajectories=N, particles=M, moves=MOVES)
+                nb.eig(jax.random.key(seed), system, policy, **SIZES)
                 ours.append(time.perf_counter() - start)
-    own = nb.posterior(jax.random.key(1), system, records.observations, records.designs, particles=M, moves=MOVES)
+    own = nb.posterior(jax.random.key(1), system, records.observations, records.designs, **INNER)
     print(f"nonlinear pendulum, {N} records, M = {M}, T = {T}, {MOVES} moves, ESS < {THRESHOLD} M (best of all runs)")
     print(f"  particles  {min(theirs):.4f} s   mean log-evidence {np.mean(evidence):.2f}, {refreshes:.0f} resamplings")
     logs = float(own.log_predictive.sum(1).mean())

@@ -11,7 +11,7 @@ import nestbed as nb
 def main():
     system = nb.systems.load("cart_pole")
     policy = nb.policies.PRBS(system)
-    settings = {"horizon": 50, "trajectories": 256, "particles": 1024}
+    settings = {"horizon": 50, "trajectories": 256, "particles": 1024, "belief": "ibis"}
     idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     reference = nb.sweep(jax.random.key(0), system, policy, **settings).reference
     for seed in (1, 2):

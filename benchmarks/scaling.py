@@ -7,7 +7,7 @@ import numpy as np
 
 import nestbed as nb
 
-BASE = {"trajectories": 64, "particles": 2048, "horizon": 50}
+BASE = {"trajectories": 64, "particles": 2048, "horizon": 50, "belief": "ibis"}
 RANGES = {"trajectories": (32, 64, 128, 256), "particles": (1024, 2048, 4096, 8192), "horizon": (25, 50, 100, 200)}
 
 

@@ -13,7 +13,7 @@ import nestbed as nb
 from nestbed.faces.cli import sources
 from nestbed.faces.cli.compare import compare
 from nestbed.faces.cli.evaluate import evaluate
-from nestbed.faces.cli.evaluation import Bounded, Options
+from nestbed.faces.cli.evaluation import Options
 from toys import TRAINING
 
 LEAK = f"{Path(__file__).parents[1] / 'toys.py'}:LinearLeak"
@@ -33,7 +33,7 @@ def words(capsys):
 
 def test_a_run_a_policy_file_and_a_baseline_are_evaluated(run, capsys):
     for policy in (str(run), str(run / "policy_last.npz"), "chirp"):
-        evaluate(policy, system=LEAK, options=Bounded(contrastive=5, horizon=3, **SIZES))
+        evaluate(policy, system=LEAK, options=Options(contrastive=5, horizon=3, **SIZES))
         told = words(capsys)
         assert "EIG" in told
         assert "below, ≤ log(L + 1) = 1.79" in told
@@ -48,12 +48,32 @@ def test_a_run_and_its_last_policy_file_are_one_policy(run):
 
 
 def test_bounds_can_be_left_out_and_a_run_has_its_own_horizon(run, capsys, tmp_path):
-    evaluate(str(run), system=LEAK, options=Bounded(contrastive=0, out=tmp_path, **SIZES))
+    evaluate(str(run), system=LEAK, options=Options(contrastive=0, out=tmp_path, **SIZES))
     told = words(capsys)
     assert "T = 3" in told  # that of the training; the system's is 4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.png"]
     assert "sPCE" not in told
     assert "L =" not in told
+
+
+def test_gains_are_certified_unless_told_otherwise(run, tmp_path, capsys):
+    """On the same rigs, with the best constant of a few levels among the baselines."""
+    options = Options(records=256, out=tmp_path, horizon=3)
+    compare(LEAK, [run], baselines=["random", "constant"], options=options)
+    told = words(capsys)
+    for part in ("leak", "random", "constant", "in nats", "95 % interval", "below best", "T = 3, 256 records, L = 64"):
+        assert part in told
+    with (tmp_path / "comparison.csv").open() as stream:
+        rows = {row["policy"]: row for row in csv.DictReader(stream)}
+    assert list(rows) == ["leak", "random", "constant"]
+    for row in rows.values():
+        assert float(row["interval_low"]) < float(row["lower_bound"]) <= float(row["upper_bound"])
+    assert float(rows["constant"]["eig_mean_nats"]) > float(rows["random"]["eig_mean_nats"])
+    assert float(rows["constant"]["probability_beats_random"]) > 0.99
+    evaluate(str(run), system=LEAK, options=Options(records=256))
+    told = words(capsys)
+    for part in ("estimate, 95 %:", "bound from below (ACE)", "bound from above (VNMC)", "lower ≤ EIG ≤ upper"):
+        assert part in told
 
 
 @pytest.mark.slow
@@ -77,7 +97,7 @@ def test_comparisons_show_bounds_and_chances(run, tmp_path, capsys):
 def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     compare(LEAK, baselines=["myopic"], options=Options(horizon=5, **SIZES))
     assert "T = 5" in words(capsys)
-    evaluate("greedy", system=LEAK, options=Bounded(horizon=5, contrastive=0, **SIZES))
+    evaluate("greedy", system=LEAK, options=Options(horizon=5, contrastive=0, **SIZES))
     assert "T = 5" in words(capsys)
 
 
@@ -85,7 +105,7 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     ("make", "told"),
     [
         (
-            lambda run: evaluate(str(run), options=Bounded(contrastive=5)),
+            lambda run: evaluate(str(run), options=Options(contrastive=5)),
             "was trained on LinearLeak, which is not built in; give the",
         ),
         (
@@ -102,10 +122,19 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
             lambda run: compare(LEAK, [run / "none.npz"]),
             "cannot read the policy .*: there is no such file",
         ),
-        (lambda run: evaluate("chirp", system=LEAK, options=Bounded(horizon=0)), "horizon is 0"),
-        (lambda run: evaluate("chirp", system=LEAK, options=Bounded(contrastive=-1)), "contrastive is -1"),
+        (lambda run: evaluate("chirp", system=LEAK, options=Options(horizon=0)), "horizon is 0"),
+        (lambda run: evaluate("chirp", system=LEAK, options=Options(contrastive=-1)), "contrastive is -1"),
         (lambda run: compare(LEAK, options=Options(horizon=0)), "horizon is 0"),
         (lambda run: compare(LEAK, options=Options(seed=-1)), "the seed is -1"),
+        (lambda run: compare(LEAK, options=Options(records=0)), "records is 0"),
+        (
+            lambda run: compare(LEAK, options=Options(particles=8)),
+            "particles is for the published estimator, but gains",
+        ),
+        (
+            lambda run: compare(LEAK, options=Options(target=("rat",))),
+            "no parameter 'rat' to be a target; did you mean",
+        ),
         (lambda run: compare(LEAK, baselines=["gready"]), "did you mean 'greedy'"),
     ],
 )

@@ -64,6 +64,7 @@ class Belief(ABC):
     kind: ClassVar[str]  # its name in the registry
     closed_form: ClassVar[bool] = False  # whether the gain has a closed form
     together: ClassVar[int]  # independent records that are best run in one program; the same on every machine
+    padded: ClassVar[bool] = False  # whether programs are for powers of two of records, so that few are compiled
     refreshes: ClassVar[bool] = False  # whether `refresh` draws at random: a reference then keeps what it gave
     system: BaseSystem
 

@@ -71,6 +71,7 @@ class Guided(Belief):
     robust: bool = False
     kind = "guided"
     together = 128
+    padded = True
     refreshes = True
 
     def __post_init__(self) -> None:

@@ -73,7 +73,9 @@ def estimate(
     progress: Watch[Progress] | None = None,
 ) -> Estimate:
     """Do the same with everything made and checked, `block` trajectories in one program."""
-    size = -(-trajectories // max(1, round(trajectories / block)))
+    size = min(block, 1 << (trajectories - 1).bit_length())
+    if not belief.padded:
+        size = -(-trajectories // max(1, round(trajectories / block)))
     keys = jax.random.split(key, -(-trajectories // size))
     neutral = Potential(*jnp.zeros(3))
 

@@ -78,7 +78,15 @@ class Options:
             entry = BELIEFS.find(self.belief or next(iter(BELIEFS)))
             changes |= {"belief": entry.name, "particles": entry.count(self.particles, 1024)}
         full = dataclasses.replace(self, **changes)
-        at_least_one(**{name: getattr(full, name) for name in ("horizon", *(SWEEPS if self.swept else CERTIFICATES))})
+        sizes = {name: getattr(full, name) for name in ("horizon", *CERTIFICATES, *SWEEPS)}
+        at_least_one(**{name: size for name, size in sizes.items() if size is not None})
+        usual = Options()
+        given = [name for name in SWEEPS if getattr(self, name) != getattr(usual, name)]
+        if given and not self.swept:
+            raise NestbedError(
+                f"{given[0]} is for the published estimator, but gains are certified; give --belief ibis too for that "
+                "estimator, or leave it out."
+            )
         at_least_zero(contrastive=full.contrastive)
         seed_from(full.seed)
         return full

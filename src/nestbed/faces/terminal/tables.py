@@ -63,9 +63,9 @@ def _certified(estimates: "Comparison", title: str, caption: str) -> None:
     """Print certificates, and how much less each policy gains than the best."""
     ranked = sorted(estimates, key=lambda estimate: -estimate.mean)
     best = ranked[0].policy
-    table = Table(title=title, caption=caption)
+    table = Table(title=f"{title}, in nats", caption=caption)
     table.add_column("policy", no_wrap=True)
-    for heading in ("EIG (nats)", "95 % interval", "bounds", "less than the best"):
+    for heading in ("EIG", "95 % interval", "bounds", "below best"):
         table.add_column(heading, justify="right", no_wrap=True)
     for estimate in estimates:
         found = estimate.certificate
