@@ -131,8 +131,7 @@ class Guided(Belief):
 
     def recalled(self, state: GuidedParticles) -> Evidence:
         """Return what the last outcome said."""
-        least = -ERROR - FEWER / self.particles
-        least = jnp.where(state.doubtful > 0, -jnp.inf, least)  # what nothing fits is told elsewhere
+        least = jnp.where(state.doubtful > 0, -jnp.inf, -ERROR - FEWER / self.particles)
         return Evidence(state.divergence, state.log_predictive, self.most, least)
 
     def refresh(

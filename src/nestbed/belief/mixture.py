@@ -18,13 +18,13 @@ from nestbed.likelihood.base import Likelihood, Record
 from nestbed.model.prior import Components
 from nestbed.numerics import noise, resampling, weights
 
-PARTICLES = 256
+PARTICLES = 512
 """Particles that are led to each posterior."""
 PARTS = 48
 """Of these, how many a component is laid around."""
-MOVES = 4
+MOVES = 6
 """Metropolis moves at each temperature."""
-KEPT = 0.4
+KEPT = 0.5
 """Effective share of the particles that a rise of the temperature leaves."""
 LEVELS = 100
 """Most temperatures."""
