@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from nestbed import belief as beliefs
 from nestbed.belief import learning
 from nestbed.belief.base import Belief
+from nestbed.evaluation.certificate import certificate
 from nestbed.evaluation.eig import estimate
 from nestbed.model.system import BaseSystem
 from nestbed.policies.base import prepare
@@ -71,8 +72,11 @@ class Trainer(ABC, Generic[C]):
         return Recurrent(key, self.system, **vars(self.config.policy), trained_for=self.config.horizon)
 
     def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
-        """Estimate the expected information gain of the mean policy, with the training's N and M."""
+        """Estimate the expected information gain of the mean policy: with the training's N and M, or certified."""
         c = self.config
+        if self.belief.refreshes:
+            certified = certificate(key, self.system, policy.mean(), horizon=c.horizon, records=c.trajectories)
+            return {"eig": certified.mean, "eig_error": certified.standard_error}
         ready = prepare(policy.mean(), self.system)
         found = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, block=EVALUATED_TOGETHER)
         return {"eig": found.mean, "eig_error": found.standard_error}
