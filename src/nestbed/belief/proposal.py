@@ -17,7 +17,7 @@ from nestbed.likelihood import sensitivity
 from nestbed.likelihood.base import Likelihood, Record
 from nestbed.likelihood.sensitivity import Local
 from nestbed.model.prior import Components, Prior
-from nestbed.numerics import noise
+from nestbed.numerics import linear_algebra, noise
 
 DEGREES = 8
 """Degrees of freedom of Student's t: even, so that its scale follows from a product of uniform numbers."""
@@ -162,10 +162,8 @@ def around(likelihood: Likelihood, record: Record, count: Int[Array, ""], w: Flo
 
 
 def _proposal(w: Float[Array, "C d"], local: Local) -> Proposal:
-    factor = jnp.linalg.cholesky(local.information)
-    identity = jnp.broadcast_to(jnp.eye(w.shape[1]), factor.shape)
-    inverse = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-    return Proposal(w, factor, jnp.swapaxes(inverse, 1, 2))
+    factor = linear_algebra.cholesky(local.information)
+    return Proposal(w, factor, jnp.swapaxes(linear_algebra.inverse(factor), 1, 2))
 
 
 def _where(condition: Bool[Array, " C"], new: Any, old: Any) -> Any:
@@ -179,7 +177,7 @@ def _newton(local: Local, damping: Float[Array, " C"]) -> tuple[Float[Array, "C 
     """Return a damped Gauss–Newton step, and the rise of the log-density that the undamped one promises."""
     diagonal = jnp.diagonal(local.information, axis1=1, axis2=2)
     damped = local.information + (damping[:, None] * diagonal)[:, :, None] * jnp.eye(diagonal.shape[1])
-    move = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(damped), True), local.score[..., None])[..., 0]
+    move = linear_algebra.solve(linear_algebra.cholesky(damped), local.score)
     return move, jnp.sum(move * local.score, axis=-1)
 
 
