@@ -198,7 +198,7 @@ def test_mistakes_get_a_sentence(settings, told):
         nb.certificate(KEY, Drive(), Constant(FLOW), **{"horizon": 3, **settings})
 
 
-@pytest.mark.parametrize("kind", [Squared, Banana])
+@pytest.mark.parametrize("kind", [Squared, pytest.param(Banana, marks=pytest.mark.slow)])
 def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
     """Against quadrature of 2048 other records: within 4.5 errors. The fallback is taken for all
     records of two modes.
