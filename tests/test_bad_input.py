@@ -18,7 +18,7 @@ from toys import Constant, Leak, LinearLeak
 KEY = jax.random.key(0)
 LEAK = Leak()
 RANDOM = nb.policies.Random(LEAK)
-SMALL = {"horizon": 3, "trajectories": 4, "particles": 16}
+SMALL = {"horizon": 3, "trajectories": 4, "particles": 16, "belief": "ibis"}
 
 
 def variant(**attributes):
@@ -178,12 +178,12 @@ def test_references_of_another_system_horizon_or_belief():
     with pytest.raises(NestbedError, match="comes from another variant of it"):
         nb.sweep(KEY, Leak(diffusion=(0.6,)), RANDOM, reference=reference, **SMALL)
     with pytest.raises(NestbedError, match="make it for this system"):
-        nb.sweep(KEY, LEAK, RANDOM, belief=nb.belief.IBIS(Leak(diffusion=(0.6,)), 16, 3), **SMALL)
+        nb.sweep(KEY, LEAK, RANDOM, **{**SMALL, "belief": nb.belief.IBIS(Leak(diffusion=(0.6,)), 16, 3)})
     with pytest.raises(NestbedError, match="has 3 experiments, but the horizon is 5"):
         nb.sweep(KEY, LEAK, RANDOM, reference=reference, **{**SMALL, "horizon": 5})
     with pytest.raises(NestbedError, match="same belief and particles"):
         nb.sweep(KEY, LEAK, RANDOM, reference=reference, **{**SMALL, "particles": 17})
-    exact = nb.sweep(KEY, linear, RANDOM, belief="exact", **SMALL).reference
+    exact = nb.sweep(KEY, linear, RANDOM, **{**SMALL, "belief": "exact"}).reference
     with pytest.raises(NestbedError, match="'exact' beliefs"):
         nb.sweep(KEY, linear, RANDOM, reference=exact, **SMALL)
     with pytest.raises(NestbedError, match=r"is a Sweep, but it must be the `.reference`"):
@@ -312,6 +312,6 @@ def test_policies_of_another_system():
         nb.eig(KEY, Leak(designs=nb.Box(flow=(0.0, 1.0))), nb.policies.Chirp(LEAK), **SMALL)
     learned = nb.policies.Recurrent(KEY, pendulum, encoder=(4,), recurrent=(4,), head=(4,), trained_for=3)
     with pytest.warns(UserWarning, match="Mean was made for NonlinearPendulum, but is used on LinearPendulum"):
-        nb.eig(KEY, linear, learned.mean(), belief="exact", **SMALL)
+        nb.eig(KEY, linear, learned.mean(), **{**SMALL, "belief": "exact"})
     with pytest.warns(UserWarning, match="trained for 3 experiments, but 5 are asked for"):
         prepare(learned.mean(), pendulum, 5)

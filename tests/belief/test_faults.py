@@ -15,7 +15,7 @@ from nestbed.numerics.errors import NonFiniteError
 from toys import TRAINING, Leak, LinearLeak
 
 KEY = jax.random.key(0)
-SMALL = {"trajectories": 4, "particles": 16}
+SMALL = {"trajectories": 4, "particles": 16, "belief": "ibis"}
 
 
 class Growing(Leak):
@@ -50,6 +50,7 @@ def stiff():
 
 ASKED = {
     "eig": lambda s, T: nb.eig(KEY, s, nb.policies.Random(s), horizon=T, **SMALL),
+    "guided": lambda s, T: nb.eig(KEY, s, nb.policies.Random(s), horizon=T, trajectories=4, particles=16),
     "sweep": lambda s, T: nb.sweep(KEY, s, nb.policies.Random(s), horizon=T, **SMALL),
     "spce": lambda s, T: nb.spce(KEY, s, nb.policies.Random(s), horizon=T, outer=4, contrastive=16),
     "exact": lambda s, T: nb.eig(KEY, s, nb.policies.Random(s), horizon=T, belief="exact", trajectories=4),

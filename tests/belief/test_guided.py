@@ -159,6 +159,7 @@ def test_a_fit_that_fails_is_told(monkeypatch):
         two_modes(Guided(Squared(), 63))
 
 
+@pytest.mark.slow
 def test_a_banana_is_drawn_from_its_whole_length():
     """The evidence of one record by mixtures against quadrature on a grid, at 4.5 standard errors of 64 repetitions."""
     system = Banana()

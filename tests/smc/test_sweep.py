@@ -212,7 +212,7 @@ def test_conditional_sweeps_find_the_target_from_a_bad_reference():
 
 # Bookkeeping.
 
-SMALL = {"horizon": 6, "trajectories": 8, "particles": 32, "moves": 2}
+SMALL = {"horizon": 6, "trajectories": 8, "particles": 32, "moves": 2, "belief": "ibis"}
 
 
 def test_shapes_types_and_names():
@@ -255,7 +255,7 @@ def test_reference_stays_in_the_first_slot_with_its_beliefs():
 @pytest.mark.parametrize("kind", ["ibis", "guided"])
 def test_drawn_reference_is_one_of_the_trajectories_and_its_beliefs_belong_to_it(kind):
     """Recompute each kept particle's log-posterior from the reference's own record."""
-    result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, belief=kind, **SMALL)
+    result = nb.sweep(jax.random.key(3), LEAK, nb.policies.Random(LEAK), eta=5.0, **{**SMALL, "belief": kind})
     assert result.info.resampled.any()
     r = result.reference
     assert any(jnp.array_equal(r.observations, states) for states in result.observations)
