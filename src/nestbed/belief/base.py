@@ -154,3 +154,25 @@ class Belief(ABC):
     @abstractmethod
     def moments(self, state: State) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the mean and the covariance of the (constrained) parameters."""
+
+
+class Settled(Belief):
+    """A belief of which nothing is drawn after an outcome: what there is to renew is renewed before the next design."""
+
+    def refresh(
+        self, key: jax.Array, before: State, state: State, evidence: Evidence, record: Record, t: Int[Array, ""]
+    ) -> tuple[State, Evidence, None]:
+        """Return the state as it is."""
+        return state, evidence, None
+
+    def recalled(self, state: State) -> Evidence:
+        """Raise: a reference has nothing to keep."""
+        raise NotImplementedError
+
+    def firmer(self, state: State) -> None:
+        """Return nothing: there is no firmer one."""
+        return None
+
+    def doubtful(self, state: State) -> None:
+        """Return nothing: what fails is told by its numbers."""
+        return None

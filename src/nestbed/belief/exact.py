@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 
-from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.belief.base import Belief, Evidence, RejuvenationInfo, Settled
 from nestbed.likelihood.base import Carry, Record, Row, components
 from nestbed.model import predictive
 from nestbed.model.system import BaseSystem
@@ -31,7 +31,7 @@ class Normal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exact(Belief):
+class Exact(Settled):
     """The exact Gaussian posterior."""
 
     system: BaseSystem
@@ -117,24 +117,6 @@ class Exact(Belief):
         return posterior._replace(carry=carry), Evidence(
             divergence, log_predictive, self.most, entropy_drop=entropy_drop
         )
-
-    def refresh(
-        self, key: jax.Array, before: Normal, state: Normal, evidence: Evidence, record: Record, t: Int[Array, ""]
-    ) -> tuple[Normal, Evidence, None]:
-        """Return the state as it is."""
-        return state, evidence, None
-
-    def recalled(self, state: Normal) -> Evidence:
-        """Raise: nothing is refreshed."""
-        raise NotImplementedError
-
-    def firmer(self, state: Normal) -> None:
-        """Return nothing: there is no firmer one."""
-        return None
-
-    def doubtful(self, state: Normal) -> None:
-        """Return nothing: what fails is told by its numbers."""
-        return None
 
     def expected_gains(
         self, key: jax.Array, state: Normal, u: Float[Array, "N C du"], outcomes: int

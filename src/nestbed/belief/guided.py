@@ -36,7 +36,7 @@ STEPS, BOLD = 16, 4
 ERROR, FEWER = 3.0, 100.0
 """What errors of evidences may take from a gain, in nats; and as much more, over M."""
 CHUNK, SMALLEST, FEW = 8, 16, 4
-"""Records fitted together: a quarter of them or 16; and those whose posterior is no Gaussian."""
+"""Share of the records fitted together, 1 / CHUNK, and how many at least; and those whose posterior is no Gaussian."""
 LANES, KEEP = 4, 3
 """Streams of random numbers that each chunk takes, and the one that tells which particle is kept."""
 
@@ -148,16 +148,14 @@ class Guided(Belief):
         count = state.fresh.shape[0]
         degenerate = state.ess < self.threshold * state.fresh
 
-        def by_gaussian(i: Int[Array, ""], rows: Any, old: Any) -> tuple[Any, Bool[Array, " C"], Any]:
-            taken, earlier, seen = old
+        def by_gaussian(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             start = _likeliest(self.system, taken)
             fitted = proposal.fit(self.likelihood, seen, t, start, steps=STEPS, bold=BOLD)
             fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
             good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
             return fresh, ~good, faulty
 
-        def by_mixture(i: Int[Array, ""], rows: Any, old: Any) -> tuple[Any, Bool[Array, " C"], Any]:
-            taken, earlier, seen = old
+        def by_mixture(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             fitted = mixture.fit(jax.random.fold_in(mixture_key, i), self.likelihood, seen, t)
             fresh, faulty = self._drawn(mixture_key, LANES * i, fitted, earlier, taken, seen, t)
             return fresh, fresh.fresh < HOPELESS * self.particles, faulty
@@ -189,14 +187,7 @@ class Guided(Belief):
         however few they are. The evidence is that of the others.
         """
         likelihood, prior = self.likelihood, self.system.parameters
-        rows = record.designs.shape[0]
-        numbers = fitted.random_numbers(key, (len(self.system.prior), rows, self.particles - 1), lane)
-        w, log_proposal = fitted.draw(numbers)
-        chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), state.log_weights)
-        kept = particles.take(proposal.whiten(prior, state.position), chosen[:, None])
-        w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, kept, strict=True))
-        log_proposal = jnp.concatenate([log_proposal, fitted.log_density(kept)], axis=1)
-        position = proposal.unwhiten(prior, w)
+        position, log_proposal = self._redrawn(key, lane, fitted, state)
         drawn = position, prior.constrain(position), log_proposal
         position, theta, log_proposal = jax.lax.optimization_barrier(drawn)
         carry, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), t - 1, theta)
@@ -230,6 +221,18 @@ class Guided(Belief):
         first = jnp.argmax(bad.any(axis=1))
         fault = Fault(bad.any(), first.astype(jnp.int32), particles.first_where(bad, theta)[first])
         return fresh, fault
+
+    def _redrawn(
+        self, key: jax.Array, lane: Any, fitted: Proposal | Mixture, state: GuidedParticles
+    ) -> tuple[Components, Float[Array, "C M"]]:
+        """Return M − 1 draws and, last, one of the old particles, with the proposal's log-densities."""
+        prior, rows = self.system.parameters, state.ess.shape[0]
+        numbers = fitted.random_numbers(key, (len(self.system.prior), rows, self.particles - 1), lane)
+        w, log_proposal = fitted.draw(numbers)
+        chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), state.log_weights)
+        kept = particles.take(proposal.whiten(prior, state.position), chosen[:, None])
+        w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, kept, strict=True))
+        return proposal.unwhiten(prior, w), jnp.concatenate([log_proposal, fitted.log_density(kept)], axis=1)
 
     def _missed(self, fitted: Proposal, old: GuidedParticles, fresh: GuidedParticles) -> Float[Array, " C"]:
         """Return how much of the old particles' weight lies where the fit has far too few draws."""
@@ -301,21 +304,13 @@ def _renewed(
     fault: Fault,
 ) -> tuple[GuidedParticles, Bool[Array, " N"], Fault]:
     """Renew the chosen records, a chunk at a time; return also which of them need more, and the first fault."""
-    count = chosen.shape[0]
-    amount = jnp.sum(chosen, dtype=jnp.int32)
-    order = jnp.argsort(~chosen, stable=True).astype(jnp.int32)  # the chosen first
-    order = jnp.pad(order, (0, -count % chunk))
 
-    def turn(i: Int[Array, ""], so_far: Any) -> Any:
+    def turn(i: Int[Array, ""], rows: Int[Array, " C"], active: Int[Array, ""], so_far: Any) -> Any:
         state, poor, fault = so_far
-        rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
-        active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is left as it was
-        old = jax.tree.map(lambda leaf: leaf[rows], (state, before, record))
-        fresh, lacking, found = work(i, rows, old)
+        fresh, lacking, found = work(i, *jax.tree.map(lambda leaf: leaf[rows], (state, before, record)))
         state, poor = particles.write((state, poor), rows, (fresh, lacking), active)
         first = found._replace(row=rows[found.row])
         new = found.faulty & (found.row < active) & ~fault.faulty
         return state, poor, jax.tree.map(lambda a, b: jnp.where(new, a, b), first, fault)
 
-    turns = (amount + chunk - 1) // chunk
-    return jax.lax.fori_loop(0, turns, turn, (state, jnp.zeros(count, bool), fault))
+    return particles.by_chunks(chosen, chunk, turn, (state, jnp.zeros_like(chosen), fault))

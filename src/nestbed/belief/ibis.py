@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed.belief import metropolis, particles
-from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.belief.base import Belief, Evidence, RejuvenationInfo, Settled
 from nestbed.belief.particles import Particles
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Carry, Record, components
@@ -37,7 +37,7 @@ class Compressed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IBIS(Belief):
+class IBIS(Settled):
     """Reweight; where the effective sample size falls, resample and move by random-walk Metropolis.
 
     `particles` is M, `moves` the Metropolis steps of a rejuvenation, `threshold` the share of M that the effective
@@ -84,20 +84,15 @@ class IBIS(Belief):
         chunk = max(1, count // CHUNK)
         degenerate = state.ess < self.threshold * size
         amount = jnp.sum(degenerate, dtype=jnp.int32)
-        order = jnp.argsort(~degenerate, stable=True).astype(jnp.int32)  # the degenerate first
-        order = jnp.pad(order, (0, -count % chunk))
 
-        def renew(i: Int[Array, ""], so_far: tuple[Particles, RejuvenationInfo]) -> tuple[Particles, RejuvenationInfo]:
+        def renew(i: Int[Array, ""], rows: Int[Array, " C"], active: Int[Array, ""], so_far: Any) -> Any:
             state, info = so_far
-            rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
-            active = jnp.minimum(amount - i * chunk, chunk)  # the rest of the chunk is left as it was
             taken, seen = jax.tree.map(lambda leaf: leaf[rows], (state, record))
             fresh, chain = self._resample_move(key, LANES * i, taken, seen, t)
             state = particles.write(state, rows, fresh, active)
             return state, _add(info, chain, jnp.arange(chunk) < active, rows, self.moves)
 
-        turns = (amount + chunk - 1) // chunk
-        return jax.lax.fori_loop(0, turns, renew, (state, _no_info(amount, len(state.theta))))
+        return particles.by_chunks(degenerate, chunk, renew, (state, _no_info(amount, len(state.theta))))
 
     def _resample_move(
         self, key: jax.Array, lane: Int[Array, ""], state: Particles, record: Record, t: Int[Array, ""]
@@ -125,24 +120,6 @@ class IBIS(Belief):
     def update(self, state: Particles, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Particles, Evidence]:
         """Reweight by the outcome's density."""
         return particles.reweight(self.likelihood, state, u, y)
-
-    def refresh(
-        self, key: jax.Array, before: Particles, state: Particles, evidence: Evidence, record: Record, t: Int[Array, ""]
-    ) -> tuple[Particles, Evidence, None]:
-        """Return the state as it is: particles are rejuvenated before the next design."""
-        return state, evidence, None
-
-    def recalled(self, state: Particles) -> Evidence:
-        """Raise: nothing is refreshed."""
-        raise NotImplementedError
-
-    def firmer(self, state: Particles) -> None:
-        """Return nothing: there is no firmer one."""
-        return None
-
-    def doubtful(self, state: Particles) -> None:
-        """Return nothing: what fails is told by its numbers."""
-        return None
 
     def expected_gains(
         self, key: jax.Array, state: Particles, u: Float[Array, "N C du"], outcomes: int

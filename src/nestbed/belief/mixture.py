@@ -151,7 +151,7 @@ def _increment(log_likelihood: Float[Array, "C M"], most: Float[Array, " C"]) ->
 
     def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
-        middle = jnp.where(low > 0.0, jnp.sqrt(low * high), 0.5 * (low + high))
+        middle = jnp.sqrt(low * high)
         enough = share(middle) >= KEPT
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 

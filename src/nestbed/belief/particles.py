@@ -1,6 +1,7 @@
 """Weighted parameter particles: what all beliefs that are made of them do alike."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -124,6 +125,28 @@ def take(tree: Any, index: Int[Array, "N K"]) -> Any:
         return leaf if leaf.shape[1] == 1 else jnp.take_along_axis(leaf, places, axis=1)
 
     return jax.tree.map(take, tree)
+
+
+def by_chunks(
+    chosen: Bool[Array, " N"],
+    chunk: int,
+    work: Callable[[Int[Array, ""], Int[Array, " C"], Int[Array, ""], Any], Any],
+    start: Any,
+) -> Any:
+    """Do some work on the chosen records, a chunk at a time; the others cost nothing.
+
+    `work` takes the chunk's number, its rows, how many of these are active (the rest are to be left as they were) and
+    what was done so far.
+    """
+    amount = jnp.sum(chosen, dtype=jnp.int32)
+    order = jnp.argsort(~chosen, stable=True).astype(jnp.int32)  # the chosen first
+    order = jnp.pad(order, (0, -chosen.shape[0] % chunk))
+
+    def turn(i: Int[Array, ""], so_far: Any) -> Any:
+        rows = jax.lax.dynamic_slice(order, (i * chunk,), (chunk,))
+        return work(i, rows, jnp.minimum(amount - i * chunk, chunk), so_far)
+
+    return jax.lax.fori_loop(0, (amount + chunk - 1) // chunk, turn, start)
 
 
 def write(state: T, rows: Int[Array, " C"], fresh: T, active: Int[Array, ""]) -> T:

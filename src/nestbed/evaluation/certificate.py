@@ -233,9 +233,14 @@ class _Judge:
 
     def simulate(self, index: int) -> tuple[Components, Record, Weighed]:
         """Return one block of records with their parameters, weighed by one Gaussian each."""
+        theta, record, draw_key = self.rigs(index)
+        return theta, record, self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws)
+
+    def rigs(self, index: int) -> tuple[Components, Record, jax.Array]:
+        """Return one block of records with their parameters, and a key for what is drawn for them."""
         simulation_key, draw_key = jax.random.split(jax.random.fold_in(self.key, index))
         theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
-        return theta, record, self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws)
+        return theta, record, draw_key
 
     def block(self, index: int) -> Weighed:
         """Return one block of records, weighed as each needs it."""
@@ -285,7 +290,7 @@ class _Judge:
 
     def curve(self) -> Curve:
         """Return the certificate after each experiment."""
-        theta, record, _ = self.simulate(0)
+        theta, record, _ = self.rigs(0)
         key = jax.random.fold_in(self.key, PROBE - 1)
 
         def after(t: int) -> Certificate:
