@@ -326,6 +326,7 @@ def test_particle_outcomes_follow_the_weighted_mixture():
 
 @pytest.mark.filterwarnings("ignore:one step of LinearLeak")  # for most of so vague a prior it is too long
 @pytest.mark.filterwarnings("ignore:.*outcomes are improbable")  # they are made up
+@pytest.mark.filterwarnings("ignore:no state of LinearLeak has a diffusion")
 def test_exact_covariance_survives_a_vague_prior():
     from toys import LinearLeak
 

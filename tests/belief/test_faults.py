@@ -63,6 +63,7 @@ def test_a_system_that_grows_by_itself_is_told_not_scored(ask):
         ASKED[ask](Growing(), 120)
 
 
+@pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_what_does_not_outgrow_its_noise_is_scored():
     found = ASKED["eig"](Growing(), 30)
     assert 0.0 < found.mean < 20.0

@@ -186,6 +186,31 @@ def test_a_banana_is_drawn_from_its_whole_length():
     assert relative.std() < 0.3
 
 
+@pytest.mark.slow
+def test_a_mode_is_not_lost_where_the_first_outcome_leaves_one_particle():
+    """y = |a| + a thousandth: one particle of 64 stays, and the sign is anyone's guess."""
+
+    class Absolute(nb.System):
+        state = ("x",)
+        designs = nb.Box(u=(0.5, 1.0))
+        prior = {"a": dist.Normal(0.0, 1.0)}
+        step, noise_floor, diffusion = 1.0, 0.0, (0.001,)
+
+        def drift(self, x, u, theta):
+            return abs(theta.a) * u.u
+
+    system = Absolute()
+    records = nb.sweep(KEY, system, nb.policies.Constant(system, [1.0]), horizon=1, trajectories=64, eta=0.0)
+    found = nb.posterior(jax.random.key(1), system, records.observations, records.designs, particles=64)
+    sizes = np.abs(np.asarray(records.observations)[:, -1, 0])
+    assert np.mean(np.abs(np.asarray(found.mean)[:, 0]) > 0.9 * sizes) < 0.1
+    y = np.linspace(0.0, 6.0, 60001)
+    density = 2.0 * np.exp(-0.5 * y**2) / np.sqrt(2 * np.pi)  # of |a|; the noise is far smaller
+    truth = -np.trapezoid(density * np.log(density), y) - 0.5 * np.log(2 * np.pi * np.e * 1e-6)
+    gain = nb.eig(KEY, system, nb.policies.Constant(system, [1.0]), horizon=1, trajectories=512)
+    assert abs(gain.mean - truth) < 4.5 * gain.standard_error
+
+
 def test_one_particle_is_refused():
     with pytest.raises(nb.NestbedError, match="at least 2 particles, but got 1"):
         nb.eig(KEY, Leak(), nb.policies.Random(Leak()), particles=1)

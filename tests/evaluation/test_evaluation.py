@@ -6,12 +6,14 @@ import math
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import nestbed as nb
 from nestbed.evaluation import comparison
 from nestbed.faces import figures
+from nestbed.faces.terminal import tables
 from nestbed.numerics import blocks, intervals
 from toys import Leak, LinearLeak
 
@@ -212,6 +214,62 @@ def test_estimates_scores_and_bounds_have_intervals():
     assert score.interval == intervals.of_mean(score.steps.sum(axis=1))
     bound = nb.spce(KEY, system, policy, horizon=3, outer=4, contrastive=10)
     assert bound.interval == intervals.of_mean(bound.values)
+
+
+def test_gains_at_the_limit_of_their_particles_are_told_and_not_ranked(tmp_path, capsys):
+    """An experiment worth more than log 8 = 2.08 cannot be seen by 8 particles."""
+    system = Leak(diffusion=(0.01,))
+    policies = {"random": nb.policies.Random(system), "prbs": nb.policies.PRBS(system)}
+    few = {"horizon": 3, "belief": "ibis", "particles": 8}
+    with pytest.warns(UserWarning, match="as much as ibis beliefs can show, log M = 2.08"):
+        found = nb.compare(KEY, system, policies, seeds=2, trajectories=4, **few)
+    assert set(found.doubts) == {"random", "prbs"}
+    with pytest.raises(nb.NestbedError, match="who gains more is not known, since for random"):
+        found.beats("random", "prbs")
+    with pytest.warns(UserWarning, match=r"use nb\.certificate"):
+        nb.sweep(KEY, system, policies["random"], trajectories=4, **few)
+    comparison.save_table(found, tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as stream:
+        assert {row["probability_beats_prbs"] for row in csv.DictReader(stream)} == {""}
+    tables.comparison(found, "leak", "")
+    said = capsys.readouterr().out
+    assert "Who gains more is not known" in said
+    assert "probability" not in said
+    enough = nb.eig(KEY, system, policies["random"], horizon=3)
+    assert not enough.limit
+    assert enough.mean > max(each.mean for each in found)
+
+
+def test_an_estimate_below_its_lower_bound_is_not_ranked():
+    low, bound, high = estimated(low=(3.0, 0.3), bound=(5.0, 0.3), high=(6.0, 0.1))
+    found = comparison.Comparison([dataclasses.replace(low, spce=bound), high])
+    with pytest.raises(nb.NestbedError, match=r"3\.00 nats, is below its own lower bound sPCE, 5\.00"):
+        found.beats("high", "low")
+    fine = comparison.Comparison([dataclasses.replace(low, spce=low), high])
+    assert fine.beats("high", "low") > 0.9
+
+
+def test_what_the_bounds_leave_open_is_not_won():
+    """A middle of 2.8 between bounds of −0.5 and 6.1 says nothing against 0.35."""
+
+    def made(lower, upper, policy):
+        noise = np.linspace(-0.1, 0.1, 64)
+        found = nb.Certificate(lower + noise, upper + noise, np.ones(64), 64, 1, origin=(0,))
+        return nb.PolicyEstimate(found.values, policy=policy, certificate=found)
+
+    found = comparison.Comparison([made(-0.5, 6.1, "open"), made(0.34, 0.35, "known"), made(0.5, 0.52, "more")])
+    assert found.beats("open", "known") == found.beats("known", "open") == 0.5
+    assert found.beats("more", "known") > 0.99
+    assert found.beats("known", "more") < 0.01
+
+
+def test_a_posterior_far_from_the_prior_is_told():
+    """A level of 2 is kept by a flow of 1 at a rate of a half, fourteen prior standard deviations below 1."""
+    system = Leak(prior={"rate": dist.LogNormal(0.0, 0.05)}, diffusion=(0.05,))
+    designs = np.full((200, 1), 1.0)
+    observations = np.full((201, 1), 2.0)
+    with pytest.warns(UserWarning, match=r"puts rate at .*, far from all that its prior expects"):
+        nb.posterior(KEY, system, observations, designs)
 
 
 def test_tables_hold_every_estimate_and_every_chance(tmp_path):

@@ -120,6 +120,7 @@ def check_carries(belief):
         np.testing.assert_allclose(mine, fresh, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_particles_carry_their_own_filters():
     check_carries(SensedParticles(Leak(), 32, 2))
 

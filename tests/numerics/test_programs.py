@@ -338,6 +338,15 @@ def test_digests_look_into_what_code_may_hold(make):
     assert digest(make(1.0)) != digest(make(1.5))
 
 
+def test_a_global_named_as_an_attribute_is_another():
+    """`theta.gain` is no reason to compile anew when a script's own `gain` changes."""
+    space = {}
+    exec("gain = 1.0\ndef drift(theta):\n    return theta.gain", space)
+    before = programs.Reader().read(space["drift"])
+    space["gain"] = 2.0
+    assert programs.Reader().read(space["drift"]) == before
+
+
 def test_functions_with_attributes_are_told_apart():
     before = digest(identity)
     identity.gain = 0.3

@@ -305,6 +305,7 @@ def test_both_forms_of_the_gain_have_the_same_mean():
     assert constant.sum(1).var() > general.sum(1).var()
 
 
+@pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_the_sweep_compiles_once():
     programs.drop()  # so that none are dropped meanwhile
     system = type("Leak", (Leak,), {})()

@@ -37,8 +37,12 @@ ERROR, FEWER = 3.0, 100.0
 """What errors of evidences may take from a gain, in nats; and as much more, over M."""
 CHUNK, SMALLEST, FEW = 8, 16, 4
 """Share of the records fitted together, 1 / CHUNK, and how many at least; and those whose posterior is no Gaussian."""
-LANES, KEEP = 4, 3
-"""Streams of random numbers that each chunk takes, and the one that tells which particle is kept."""
+LANES, KEEP, START = 5, 3, 4
+"""Streams of random numbers that each chunk takes, and those that tell which particle is kept and where fits start."""
+ALONE, STARTS = 8.0, 7
+"""Effective particles below which those of the prior do not tell of other modes, and the other starts of a fit then."""
+APART, SOME = 3.0, 0.02
+"""Standard deviations between fits to different places, and the share of the evidence there that one must not miss."""
 
 
 class GuidedParticles(NamedTuple):
@@ -149,11 +153,10 @@ class Guided(Belief):
         degenerate = state.ess < self.threshold * state.fresh
 
         def by_gaussian(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
-            start = _likeliest(self.system, taken)
-            fitted = proposal.fit(self.likelihood, seen, t, start, steps=STEPS, bold=BOLD)
+            fitted, elsewhere = self._fitted(gauss_key, LANES * i, earlier, taken, seen, t)
             fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
             good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
-            return fresh, ~good, faulty
+            return fresh, ~good | (elsewhere > fresh.log_evidence + math.log(SOME)), faulty
 
         def by_mixture(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             fitted = mixture.fit(jax.random.fold_in(mixture_key, i), self.likelihood, seen, t)
@@ -169,6 +172,32 @@ class Guided(Belief):
         share = jnp.sum(jnp.where(degenerate, renewed.fresh, 0.0)) / self.particles
         info = RejuvenationInfo(jnp.sum(degenerate, dtype=jnp.int32), share, *fault)
         return renewed, self.recalled(renewed), info
+
+    def _fitted(
+        self, key: jax.Array, lane: Any, before: GuidedParticles, state: GuidedParticles, record: Record, t: Any
+    ) -> tuple[Proposal, Float[Array, " C"]]:
+        """Return the fit with the most evidence under it, in logs, and the most under fits to other places.
+
+        Where an outcome has left only a few of the prior's particles, they cannot tell of other modes: then some that
+        had weight before it are starts too. Later particles are draws from a fit that was good.
+        """
+        prior, rows = self.system.parameters, state.ess.shape[0]
+        alone = (state.ess < ALONE) & (state.fresh == self.particles)
+        likeliest = _likeliest(self.system, state)
+        uniforms = noise.uniforms(key, (1 + STARTS, rows, 1), lane + START)
+
+        def attempt(i: Int[Array, ""], so_far: Any) -> Any:
+            best, elsewhere = so_far
+            drawn = particles.take(before.position, resampling.categorical(uniforms[i], before.log_weights)[:, None])
+            start = jnp.where(i == 0, likeliest, jnp.concatenate(proposal.whiten(prior, drawn), axis=1))
+            found = proposal.fit(self.likelihood, record, t, start, steps=STEPS, bold=BOLD)
+            better = (found.log_mass > best.log_mass) & ((i == 0) | alone)
+            less = jnp.where(better, best.log_mass, found.log_mass)
+            other = alone & (best.distance(found.location) > APART)
+            return proposal.where(better, found, best), jnp.where(other, jnp.maximum(elsewhere, less), elsewhere)
+
+        none = Proposal.nowhere(likeliest), jnp.full(rows, -jnp.inf)
+        return jax.lax.fori_loop(0, 1 + STARTS * jnp.any(alone), attempt, none)
 
     def _drawn(
         self,

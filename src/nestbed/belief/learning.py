@@ -147,6 +147,28 @@ def warn_of_doubts(belief: Belief, state: Any, first: int = 0) -> None:
         )
 
 
+NEAR, OFTEN = 0.75, 0.02
+"""Share of log M above which particles are too few to show a step's gain, and of the records where that is told."""
+
+
+def limited(belief: Belief, gains: Float[np.ndarray, "N T"]) -> str:
+    """Return a sentence if experiments gain about as much as particles can show, or nothing."""
+    near = np.asarray(gains).max(axis=1) > NEAR * belief.most
+    if near.mean() <= OFTEN:
+        return ""
+    return (
+        f"experiments gain about as much as {belief.kind} beliefs can show, log M = {belief.most:.2f}, so this gain of "
+        f"{belief.system.name} is too low, and lower for better designs: use nb.certificate or belief='guided', or "
+        "give more particles."
+    )
+
+
+def warn_of_limit(belief: Belief, gains: Float[np.ndarray, "N T"]) -> None:
+    """Warn where particles are too few for what experiments gain."""
+    if sentence := limited(belief, gains):
+        warnings.warn(sentence, stacklevel=3)
+
+
 def check_gain(belief: Belief, form: str) -> None:
     """Raise unless the form of the gain exists and suits the system and its belief."""
     if form not in GAINS:

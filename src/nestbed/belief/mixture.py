@@ -63,13 +63,24 @@ class Mixture(NamedTuple):
         return (*Proposal.random_numbers(key, shape, lane), noise.uniforms(key, shape[1:], lane + 2))
 
 
-def fit(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""]) -> Mixture:
-    """Return a mixture for the posterior of each record's first `count` experiments."""
-    w = _led(key, likelihood, record, count)
+def fit(
+    key: jax.Array,
+    likelihood: Likelihood,
+    record: Record,
+    count: Int[Array, ""],
+    held: tuple[Any, ...] | None = None,
+) -> Mixture:
+    """Return a mixture for the posterior of each record's first `count` experiments.
+
+    Coordinates that are `held`, whitened (C, 1), and not None, are given; the mixture is of the others.
+    """
+    free = tuple(value is None for value in held or (None,) * len(likelihood.system.prior))
+    w = _led(key, likelihood, record, count, held or (None,) * len(free))
     stride = PARTICLES // PARTS
     centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
     repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, PARTS, axis=0), record)
-    return Mixture(proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w))))
+    parts = proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w)), free)
+    return Mixture(parts if all(free) else parts.restricted(free))
 
 
 class _Particles(NamedTuple):
@@ -82,7 +93,9 @@ class _Particles(NamedTuple):
     level: Int[Array, ""]
 
 
-def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""]) -> Components:
+def _led(
+    key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""], held: tuple[Any, ...]
+) -> Components:
     """Lead particles from the prior to each record's posterior; return them whitened."""
     prior, rows = likelihood.system.parameters, record.designs.shape[0]
     table = history.tabulate(record)
@@ -91,6 +104,8 @@ def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Arra
         position = proposal.unwhiten(prior, w)
         _, log_likelihood = history.log_likelihood(likelihood, table, count, prior.constrain(position))
         return proposal.log_prior(prior, position), jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood)
+
+    jitter = jnp.array([1e-4 if given is None else 0.0 for given in held])[:, None, None]
 
     def rise(state: _Particles) -> _Particles:
         lane = LANES * state.level
@@ -104,27 +119,36 @@ def _led(key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Arra
         moved = jax.lax.fori_loop(
             0,
             MOVES,
-            lambda k, moved: _move(key, lane + 2 + 3 * k, measured, moved, temperature, k % 2 == 0),
+            lambda k, moved: _move(key, lane + 2 + 3 * k, measured, moved, temperature, k % 2 == 0, jitter),
             (w, log_prior, log_likelihood),
         )
         return _Particles(moved[0], moved[1], moved[2], temperature, state.level + 1)
 
     w = proposal.whiten(prior, prior.sample(key, (rows, PARTICLES)))
+    w = tuple(z if given is None else jnp.broadcast_to(given, z.shape) for z, given in zip(w, held, strict=True))
     start = _Particles(w, *measured(w), jnp.zeros(rows), jnp.zeros((), jnp.int32))
     unfinished = lambda state: jnp.any(state.temperature < 1.0) & (state.level < LEVELS)  # noqa: E731
     return jax.lax.while_loop(unfinished, rise, start).w
 
 
-def _move(key: jax.Array, lane: Any, measured: Any, state: Any, temperature: Float[Array, " C"], bold: Any) -> Any:
+def _move(
+    key: jax.Array,
+    lane: Any,
+    measured: Any,
+    state: Any,
+    temperature: Float[Array, " C"],
+    bold: Any,
+    jitter: Float[Array, "d 1 1"],
+) -> Any:
     """Propose the difference of two other particles as a step: it has the shape of the posterior, whatever that is."""
     w, log_prior, log_likelihood = state
     size, shape = len(w), log_prior.shape
     offsets = noise.uniforms(key, (2,), lane)
     one, other = (1 + (offset * (shape[1] - 1)).astype(jnp.int32) for offset in offsets)
     scale = jnp.where(bold, 2.38 / (2.0 * size) ** 0.5, 0.3)
-    jitter = 1e-4 * noise.normals(key, (size, *shape), lane + 1)
+    shaken = jitter * noise.normals(key, (size, *shape), lane + 1)
     proposed = tuple(
-        value + scale * (jnp.roll(value, one, axis=1) - jnp.roll(value, other, axis=1)) + jitter[i]
+        value + scale * (jnp.roll(value, one, axis=1) - jnp.roll(value, other, axis=1)) + shaken[i]
         for i, value in enumerate(w)
     )
     new_prior, new_likelihood = measured(proposed)

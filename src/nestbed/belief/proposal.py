@@ -36,6 +36,27 @@ class Proposal(NamedTuple):
     location: Float[Array, "C d"]  # whitened
     factor: Float[Array, "C d d"]  # L, lower triangular
     spread: Float[Array, "C d d"]  # L⁻ᵀ
+    height: Float[Array, " C"]  # the log-posterior at m, but for the evidence
+
+    @classmethod
+    def nowhere(cls, location: Float[Array, "C d"]) -> "Proposal":
+        """Return proposals for no posterior at all."""
+        rows, size = location.shape
+        unit = jnp.broadcast_to(jnp.eye(size), (rows, size, size))
+        return cls(location, unit, unit, jnp.full(rows, -jnp.inf))
+
+    @property
+    def log_mass(self) -> Float[Array, " C"]:
+        """Laplace's approximation of the log-evidence under the proposal."""
+        return self.height + 0.5 * self.location.shape[1] * noise.LOG_2PI - self._log_det
+
+    @property
+    def _log_det(self) -> Float[Array, " C"]:
+        return jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)
+
+    def distance(self, w: Float[Array, "C d"]) -> Float[Array, " C"]:
+        """Return how far one place of each record is from its location, in standard deviations."""
+        return jnp.sqrt(self._square(tuple(w[:, i, None] for i in range(w.shape[1])))[:, 0])
 
     def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
         """Return whitened draws that random numbers lead to, and their log-densities."""
@@ -50,7 +71,8 @@ class Proposal(NamedTuple):
     def restricted(self, free: tuple[bool, ...]) -> "Proposal":
         """Return the proposal of the free coordinates, which were fitted with the others held."""
         kept = jnp.array([i for i, is_free in enumerate(free) if is_free])
-        return Proposal(self.location[:, kept], *(part[:, kept][:, :, kept] for part in (self.factor, self.spread)))
+        factor, spread = (part[:, kept][:, :, kept] for part in (self.factor, self.spread))
+        return Proposal(self.location[:, kept], factor, spread, self.height)
 
     @staticmethod
     def random_numbers(key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
@@ -63,19 +85,20 @@ class Proposal(NamedTuple):
 
     def log_density(self, w: Components) -> Float[Array, "C M"]:
         """Return the log-density of whitened parameters."""
+        return self._log_density(self._square(w))
+
+    def _square(self, w: Components) -> Float[Array, "C M"]:
+        """Return |Lᵀ (w − m)|²."""
         size = self.location.shape[1]
         off = [value - self.location[:, i, None] for i, value in enumerate(w)]
-        scaled = [
-            _sum([self.factor[:, i, j, None] * off[i] for i in range(j, size)]) for j in range(size)
-        ]  # Lᵀ (w − m)
-        return self._log_density(_sum([value**2 for value in scaled]))
+        scaled = [_sum([self.factor[:, i, j, None] * off[i] for i in range(j, size)]) for j in range(size)]
+        return _sum([value**2 for value in scaled])
 
     def _log_density(self, square: Float[Array, "C M"]) -> Float[Array, "C M"]:
         size = self.location.shape[1]
         whole = math.lgamma(0.5 * (DEGREES + size)) - math.lgamma(0.5 * DEGREES)
         constant = whole - 0.5 * size * math.log(DEGREES * math.pi)
-        log_det = jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)
-        return constant + log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
+        return constant + self._log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
 
 
 def _sum(terms: list[Any]) -> Any:
@@ -92,9 +115,10 @@ def unwhiten(prior: Prior, w: Components) -> Components:
     return tuple(m + s * value for value, m, s in zip(w, prior.centre, prior.scales, strict=True))
 
 
-def log_prior(prior: Prior, position: Components) -> Float[Array, "..."]:
-    """Return the prior's log-density in whitened coordinates."""
-    return prior.log_density(position) + math.log(math.prod(prior.scales))
+def log_prior(prior: Prior, position: Components, free: tuple[bool, ...] | None = None) -> Float[Array, "..."]:
+    """Return the prior's log-density in whitened coordinates, of the free ones if only some are."""
+    marginals = zip(prior.marginals, position, prior.scales, free or (True,) * len(position), strict=True)
+    return _sum([m.log_density(z) + math.log(scale) for m, z, scale, is_free in marginals if is_free])
 
 
 def heavy(normals: Float[Array, "d C M"], gammas: Float[Array, "C M"]) -> list[Float[Array, "C M"]]:
@@ -128,9 +152,10 @@ def fit(
     """Climb the posterior of each record's first `count` experiments from a whitened start that knows the record alone.
 
     The first `bold` steps are whole ones, wherever they lead: a curved valley is crossed rather than followed. Then
-    every step must rise, or is damped. Coordinates that are not `free` stay where they start.
+    every step must rise, or is damped. (Step 0 stays at the start, so that one program looks around there too.)
+    Coordinates that are not `free` stay where they start.
     """
-    around = _posterior(likelihood, record, count, free)
+    around = _posterior(likelihood, record, count, None if free is None or all(free) else free)
 
     def step(climb: _Climb) -> _Climb:
         move, rise = _newton(climb.local, climb.damping)
@@ -138,35 +163,43 @@ def fit(
         local = around(w)
         finite = jnp.isfinite(local.score).all(-1) & jnp.isfinite(local.information).all((-1, -2))
         better = finite & (local.log_density > climb.best.log_density)
-        best_w, best = _where(better, (w, local), (climb.best_w, climb.best))
-        taken = finite & (climb.steps < bold)
-        w, local = _where(taken, (w, local), (best_w, best))
+        best_w, best = where(better, (w, local), (climb.best_w, climb.best))
+        taken = finite & (climb.steps <= bold)
+        w, local = where(taken, (w, local), (best_w, best))
         eased = jnp.where(climb.damping > 1e-3, 0.1 * climb.damping, 0.0)
         damping = jnp.where(taken | better, eased, 10.0 * climb.damping + 1e-2)
         close = (rise < CLOSE) & (better | (climb.damping == 0.0))
-        arrived = close | (damping > 1e8)
+        arrived = (climb.steps > 0) & (close | (damping > 1e8))
         new = w, local, best_w, best, damping, arrived
         *kept, steps = climb
-        return _Climb._make((*_where(climb.arrived, tuple(kept), new), steps + 1))
+        return _Climb._make((*where(climb.arrived, tuple(kept), new), steps + 1))
 
-    rows = start.shape[0]
-    local = around(start)
-    begun = _Climb(start, local, start, local, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((), jnp.int32))
-    climb = jax.lax.while_loop(lambda climb: ~jnp.all(climb.arrived) & (climb.steps < steps), step, begun)
+    rows, size = start.shape
+    nowhere = Local(
+        jnp.full(rows, -jnp.inf), jnp.zeros((rows, size)), jnp.broadcast_to(jnp.eye(size), (rows, size, size))
+    )
+    begun = _Climb(start, nowhere, start, nowhere, jnp.zeros(rows), jnp.zeros(rows, bool), jnp.zeros((), jnp.int32))
+    climb = jax.lax.while_loop(lambda climb: ~jnp.all(climb.arrived) & (climb.steps <= steps), step, begun)
     return _proposal(climb.best_w, climb.best)
 
 
-def around(likelihood: Likelihood, record: Record, count: Int[Array, ""], w: Float[Array, "C d"]) -> Proposal:
+def around(
+    likelihood: Likelihood,
+    record: Record,
+    count: Int[Array, ""],
+    w: Float[Array, "C d"],
+    free: tuple[bool, ...] | None = None,
+) -> Proposal:
     """Return the proposal with the curvature that each record's posterior has around given parameters."""
-    return _proposal(w, _posterior(likelihood, record, count, None)(w))
+    return _proposal(w, _posterior(likelihood, record, count, free)(w))
 
 
 def _proposal(w: Float[Array, "C d"], local: Local) -> Proposal:
     factor = linear_algebra.cholesky(local.information)
-    return Proposal(w, factor, jnp.swapaxes(linear_algebra.inverse(factor), 1, 2))
+    return Proposal(w, factor, jnp.swapaxes(linear_algebra.inverse(factor), 1, 2), local.log_density)
 
 
-def _where(condition: Bool[Array, " C"], new: Any, old: Any) -> Any:
+def where(condition: Bool[Array, " C"], new: Any, old: Any) -> Any:
     """Choose row by row."""
     return jax.tree.map(
         lambda a, b: jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b), new, old

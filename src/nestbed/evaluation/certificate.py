@@ -47,6 +47,8 @@ PROBE = 2**32 - 1
 """The block that is only looked at, so that no bound knows what was found."""
 FEWEST, SMALL = 4.0, 0.1
 """Effective draws, and their share, below which a record's bounds tell little."""
+APART, WIDE = 0.02, 0.1
+"""Distance of the bounds, in nats, above which it is told that a record's shape is why; and whatever the reason."""
 MOST_RECORDS = 1 << 20
 """Records beyond which no accuracy is pursued."""
 
@@ -123,10 +125,11 @@ class Certificate:
 
     def less(self, other: "Certificate") -> "Certificate":
         """Return what this one gains more than another, from the same key: the noise that both share cancels."""
-        if not self.origin or (self.origin, self.horizon) != (other.origin, other.horizon):
+        same = all(getattr(self, name) == getattr(other, name) for name in ("origin", "horizon", "target"))
+        if not self.origin or not same:
             raise NestbedError(
-                "the certificates are of other records, so their difference has no interval; make both with the same "
-                "key and horizon."
+                "the certificates are of other records or targets, so their difference has no interval; make both with "
+                "the same key, horizon and target."
             )
         count = min(self.records, other.records)
         lower, upper = (
@@ -189,8 +192,10 @@ def certificate(
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, records=records, draws=draws)
-    _check_accuracy(accuracy)
-    names = _targets(system, target)
+    if records < 2:
+        raise NestbedError("records is 1, but at least 2 are needed for an interval; give more, such as 1024.")
+    check_accuracy(accuracy)
+    names = targets(system, target)
     judge = _Judge(noise.as_key(key), system, prepare(policy, system, horizon), horizon, draws, names)
     found = judge.judge(records, progress)
     while accuracy is not None and found.records < MOST_RECORDS:
@@ -204,99 +209,115 @@ def certificate(
 
 
 class _Judge:
-    """Simulates records of one policy and weighs them; what is done is kept."""
+    """Simulates records of one policy and weighs them; what is done is kept.
+
+    For a target, each record is weighed twice: over all parameters, and over the nuisance with the target given.
+    """
 
     def __init__(
         self, key: jax.Array, system: BaseSystem, policy: Any, horizon: int, draws: int, target: tuple[str, ...] | None
     ):
         self.key, self.system, self.policy = key, system, policy
         self.horizon, self.draws, self.target = horizon, draws, target
-        self.free = None if target is None else tuple(name not in target for name in system.prior)
-        self.done: list[Weighed] = []
-        self.hidden_modes = False
+        self.free = [(True,) * len(system.prior)]
+        if target is not None:
+            self.free.append(tuple(name not in target for name in system.prior))
+        self.done: list[list[Weighed]] = []
+        self.hidden_modes = [False] * len(self.free)
 
     def judge(self, total: int, progress: Watch[Progress] | None) -> Certificate:
         """Return the certificate of `total` records; those that are there already are kept."""
         first = len(self.done)
         count = total - first * TOGETHER
         if not first:
-            self.hidden_modes = self.probe()
+            self.probe()
         if count > 0:
             self.done += blocks.run(count, TOGETHER, lambda i: self.block(first + i), progress, "certificate")
         return self.certificate(jax.tree.map(lambda *parts: np.concatenate(parts)[:total], *self.done))
 
-    def probe(self) -> bool:
-        """Return whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
-        _, _, weighed = self.simulate(PROBE)
-        ratio = self.draws * weighed.own / np.maximum(1.0 - weighed.own, 1e-300)
-        return int(np.sum((ratio > FAR) & (weighed.pilot >= GOOD))) >= MISSED
+    def probe(self) -> None:
+        """Find out whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
+        theta, record, draw_key, _ = self.rigs(PROBE)
+        for i, free in enumerate(self.free):
+            found = self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws, free)
+            ratio = self.draws * found.own / np.maximum(1.0 - found.own, 1e-300)
+            self.hidden_modes[i] = int(np.sum((ratio > FAR) & (found.pilot >= GOOD))) >= MISSED
 
-    def simulate(self, index: int) -> tuple[Components, Record, Weighed]:
-        """Return one block of records with their parameters, weighed by one Gaussian each."""
-        theta, record, draw_key = self.rigs(index)
-        return theta, record, self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws)
-
-    def rigs(self, index: int) -> tuple[Components, Record, jax.Array]:
-        """Return one block of records with their parameters, and a key for what is drawn for them."""
-        simulation_key, draw_key = jax.random.split(jax.random.fold_in(self.key, index))
+    def rigs(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
+        """Return one block of records with their parameters, and keys for what is drawn for them, and once more."""
+        simulation_key, draw_key, mend_key = jax.random.split(jax.random.fold_in(self.key, index), 3)
         theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
-        return theta, record, draw_key
+        return theta, record, draw_key, mend_key
 
-    def block(self, index: int) -> Weighed:
+    def block(self, index: int) -> list[Weighed]:
         """Return one block of records, weighed as each needs it."""
-        theta, record, weighed = self.simulate(index)
-        return self.mend(jax.random.fold_in(self.key, index), theta, record, self.horizon, weighed)
+        theta, record, draw_key, mend_key = self.rigs(index)
+        return self.weighed(draw_key, mend_key, theta, record, self.horizon)
 
-    def mend(self, key: jax.Array, theta: Components, record: Record, count: int, weighed: Weighed) -> Weighed:
-        """Weigh again the records whose posterior is no single Gaussian."""
-        poor = np.flatnonzero((weighed.pilot < GOOD) | self.hidden_modes)
-        for i in range(0, len(poor), AT_ONCE):
-            rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
-            taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
-            again = self.weigh(
-                weighing.by_mixture, jax.random.fold_in(key, i), taken[0], taken[1], count, MORE * self.draws
-            )
-            filled = len(poor[i : i + AT_ONCE])
-            for old, new in zip(weighed, again, strict=True):
-                old[rows[:filled]] = new[:filled]
-        return weighed
+    def weighed(
+        self, draw_key: jax.Array, mend_key: jax.Array, theta: Components, record: Record, count: int
+    ) -> list[Weighed]:
+        """Weigh the first `count` experiments of records; again those whose posterior is no single Gaussian."""
+        found = []
+        for question, (free, hidden) in enumerate(zip(self.free, self.hidden_modes, strict=True)):
+            key = jax.random.fold_in(draw_key, question)
+            one = self.weigh(weighing.by_gaussian, key, theta, record, count, self.draws, free)
+            poor = np.flatnonzero((one.pilot < GOOD) | hidden)
+            for i in range(0, len(poor), AT_ONCE):
+                rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
+                taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
+                key = jax.random.fold_in(jax.random.fold_in(mend_key, question), i)
+                again = self.weigh(weighing.by_mixture, key, taken[0], taken[1], count, MORE * self.draws, free)
+                filled = len(poor[i : i + AT_ONCE])
+                for old, new in zip(one, again, strict=True):
+                    old[rows[:filled]] = new[:filled]
+            found.append(one)
+        return found
 
-    def weigh(self, how: Any, key: jax.Array, theta: Components, record: Record, count: int, draws: int) -> Weighed:
+    def weigh(
+        self,
+        how: Any,
+        key: jax.Array,
+        theta: Components,
+        record: Record,
+        count: int,
+        draws: int,
+        free: tuple[bool, ...],
+    ) -> Weighed:
         """Return what the first `count` experiments of records come to."""
-        found = how(key, self.system, theta, record, jnp.asarray(count), draws, self.free)
+        found = how(key, self.system, theta, record, jnp.asarray(count), draws, free)
         weighed = Weighed(*(np.array(part) for part in found))
-        bad = np.isnan(weighed.below + weighed.above + weighed.excluding + weighed.including)
+        bad = np.isnan(weighed.average + weighed.excluding + weighed.including)
         if bad.any():
             experiments.blame(self.system, record, theta, int(np.argmax(bad)), count - 1)
         return weighed
 
-    def certificate(self, weighed: Weighed) -> Certificate:
+    def certificate(self, found: list[Weighed]) -> Certificate:
         """Return the certificate of weighed records."""
-        plain = np.stack([weighed.below - weighed.including, weighed.above - weighed.excluding], axis=-1)
-        lower, upper = controls.adjusted(plain, weighed.controls).T
-        mixed = weighed.pilot == weighing.MIXED
-        words = tuple(int(word) for word in np.asarray(jax.random.key_data(self.key)))
+        joint, *given = found
+        below, above = (given[0].excluding, given[0].including) if given else (joint.average, joint.average)
+        plain = np.stack([below - joint.including, above - joint.excluding], axis=-1)
+        lower, upper = controls.adjusted(plain, joint.controls).T
         return Certificate(
             lower,
             upper,
-            weighed.ess,
+            np.min([one.ess for one in found], axis=0),
             self.draws,
             self.horizon,
             self.target,
-            mixed,
-            origin=words,
+            np.any([one.pilot == weighing.MIXED for one in found], axis=0),
+            origin=tuple(int(word) for word in np.asarray(jax.random.key_data(self.key))),
             _curve=self.curve,
         )
 
     def curve(self) -> Curve:
         """Return the certificate after each experiment."""
-        theta, record, _ = self.rigs(0)
+        theta, record, *_ = self.rigs(0)
         key = jax.random.fold_in(self.key, PROBE - 1)
 
         def after(t: int) -> Certificate:
             draw_key, mend_key = jax.random.split(jax.random.fold_in(key, t))
-            weighed = self.weigh(weighing.by_gaussian, draw_key, theta, record, t + 1, self.draws)
-            return self.certificate(self.mend(mend_key, theta, record, t + 1, weighed))
+            return self.certificate(self.weighed(draw_key, mend_key, theta, record, t + 1))
 
         found = blocks.run(self.horizon, 1, after)
         return Curve(*(np.array([getattr(each, name) for each in found]) for name in Curve._fields))
@@ -306,10 +327,17 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
     """Say which record's bounds tell little, or that the accuracy was not reached and why."""
     draws = found.draws * np.where(np.asarray(found.mixed), MORE, 1)
     few = np.flatnonzero(~((found.ess * draws > FEWEST) | (found.ess > SMALL)))
-    if len(few):
+    gap = found.upper - found.lower
+    if len(few) and gap > APART:
         warnings.warn(
             f"the posterior of {len(few)} of {found.records} records (the first is record {few[0]}) has a shape that "
-            f"no proposal fits, so the bounds may be far apart; give more draws than {found.draws}.",
+            f"no proposal fits, and the bounds are {gap:.2f} nats apart; give more draws than {found.draws}.",
+            stacklevel=3,
+        )
+    elif gap > max(WIDE, 6.0 * found.standard_error):
+        warnings.warn(
+            f"the bounds, {found.lower:.2f} and {found.upper:.2f}, are far apart, and all that is known of the gain is "
+            f"that it lies between them; give more draws than {found.draws}.",
             stacklevel=3,
         )
     low, high = found.interval
@@ -322,8 +350,8 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
         )
 
 
-def _targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the parameters of interest, or None for all."""
+def targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the parameters of interest, or None for all; raise if a name is none of the system's."""
     if target is None:
         return None
     names = (target,) if isinstance(target, str) else tuple(target)
@@ -331,6 +359,7 @@ def _targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...
         if name not in system.prior:
             raise NestbedError(
                 f"{system.name} has no parameter {name!r} to be a target; {did_you_mean(str(name), system.prior)}."
+                + (" Give several apart, not with commas between." if "," in str(name) else "")
             )
     if not names:
         raise NestbedError("target is empty; name at least one parameter, or leave it out for all.")
@@ -338,7 +367,8 @@ def _targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...
     return None if len(ordered) == len(system.prior) else ordered
 
 
-def _check_accuracy(accuracy: float | None) -> None:
+def check_accuracy(accuracy: float | None) -> None:
+    """Raise unless an accuracy is a positive number, or None."""
     if accuracy is not None and not (isinstance(accuracy, int | float) and 0.0 < accuracy < math.inf):
         raise NestbedError(f"accuracy is {accuracy!r}, but it must be a positive number of nats, such as 0.02.")
 

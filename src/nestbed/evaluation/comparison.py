@@ -2,6 +2,7 @@
 
 import csv
 import io
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,20 @@ class PolicyEstimate(Estimate):
         return super().interval if self.certificate is None else self.certificate.interval
 
     @property
+    def doubt(self) -> str:
+        """A sentence on why the estimate is too low to be compared, or nothing."""
+        if self.limit:
+            return self.limit
+        if self.spce is None or not self.spce.mean - self.mean > SURE * np.hypot(
+            self.spce.standard_error, self.standard_error
+        ):
+            return ""
+        return (
+            f"the estimate, {self.mean:.2f} nats, is below its own lower bound sPCE, {self.spce.mean:.2f}, so it is "
+            "too low: use nb.certificate or belief='guided', or give more particles."
+        )
+
+    @property
     def curve(self) -> tuple[Any, Any, Any]:
         """The gain after each experiment, and the ends of its 95 % interval."""
         if self.certificate is not None:
@@ -69,17 +84,29 @@ class Comparison(Sequence[PolicyEstimate]):
     def __iter__(self) -> Iterator[PolicyEstimate]:
         return iter(self.estimates)
 
+    @property
+    def doubts(self) -> dict[str, str]:
+        """Policies whose estimates are known to be too low, each with a sentence on why and what to do."""
+        return {each.policy: each.doubt for each in self.estimates if each.doubt}
+
     def beats(self, one: str, other: str) -> float:
         """Return the probability that one policy's expected gain is above another's, given the two estimates.
 
-        By Student's t, so that few trajectories are not taken for many.
+        By Student's t, so that few trajectories are not taken for many; of what the bounds of certificates leave open,
+        the chance nearest to one half. Raises an error where an estimate is known to be too low.
         """
         a, b = self._find(one), self._find(other)
+        for name in (one, other):
+            if name in self.doubts:
+                raise NestbedError(f"who gains more is not known, since for {name} {self.doubts[name]}")
         if one == other:
             return 0.5
         if a.certificate is not None and b.certificate is not None:
             more = a.certificate.less(b.certificate)
-            return chance_above(more.mean, (more.standard_error, more.records), (0.0, more.records))
+            ends = ((more.lower, more.lower_standard_error), (more.upper, more.upper_standard_error))
+            size = more.records
+            low, high = sorted(chance_above(end, (error, size), (0.0, size)) for end, error in ends)
+            return min(max(low, 0.5), high)
         return chance_above(a.mean - b.mean, *((each.standard_error, len(each.values)) for each in (a, b)))
 
     def difference(self, one: str, other: str) -> Certificate:
@@ -97,10 +124,7 @@ class Comparison(Sequence[PolicyEstimate]):
 
     def __str__(self) -> str:
         width = max((len(each.policy) for each in self.estimates), default=0)
-        lines = [
-            f"{s.policy:{width}s}  {s.mean:6.2f} ± {s.standard_error:.2f} nats{_bounded(s)}" for s in self.estimates
-        ]
-        return "\n".join(lines)
+        return "\n".join(f"{each.policy:{width}s}  {_told(each)}" for each in self.estimates)
 
     __repr__ = __str__
 
@@ -191,7 +215,9 @@ def _by_sweeps(
                 progress=part(progress, name, count, total),
             )
             below, above = (Estimate(bound.values, seeds) for bound in both)
-        found.append(PolicyEstimate(gains.values, seeds, gains.steps, policy=name, spce=below, snmc=above))
+        found.append(PolicyEstimate(gains.values, seeds, gains.steps, gains.limit, policy=name, spce=below, snmc=above))
+        if found[-1].doubt and not gains.limit:
+            warnings.warn(f"for {name} {found[-1].doubt}", stacklevel=3)
     return Comparison(found)
 
 
@@ -216,13 +242,24 @@ TRIED = 256
 """Records that a constant design is tried with."""
 
 
-def _bounded(estimate: PolicyEstimate) -> str:
+def _chance(comparison: Comparison, one: str, other: str) -> str:
+    """Return a probability for the table, empty where it is not known."""
+    return "" if comparison.doubts.keys() & {one, other} else f"{comparison.beats(one, other):.6f}"
+
+
+SURE = 3.0
+"""Standard errors by which an estimate must be below its lower bound to be too low."""
+
+
+def _told(estimate: PolicyEstimate) -> str:
     if estimate.certificate is not None:
-        return f"  (between {estimate.certificate.lower:.3f} and {estimate.certificate.upper:.3f})"
+        low, high = estimate.interval
+        return f"{estimate.mean:6.2f} nats  (95 %: {low:.2f} to {high:.2f})"
+    told = f"{estimate.mean:6.2f} ± {estimate.standard_error:.2f} nats"
     if estimate.spce is None or estimate.snmc is None:
-        return ""
+        return told
     below, above = (f"{bound.mean:.2f} ± {bound.standard_error:.2f}" for bound in (estimate.spce, estimate.snmc))
-    return f"  (sPCE {below}, sNMC {above})"
+    return f"{told}  (sPCE {below}, sNMC {above})"
 
 
 def save_table(comparison: Comparison, file: Path) -> None:
@@ -243,6 +280,6 @@ def save_table(comparison: Comparison, file: Path) -> None:
         values = [value for e in estimates for value in (e.mean, e.sd, e.standard_error)]
         if (c := each.certificate) is not None:
             values = [c.mean, c.standard_error, c.lower, c.upper, *c.interval, c.records]
-        chances = [comparison.beats(each.policy, name) for name in names]
-        writer.writerow([each.policy, *(f"{value:.6f}" for value in [*values, *chances])])
+        chances = [_chance(comparison, each.policy, name) for name in names]
+        writer.writerow([each.policy, *(f"{value:.6f}" for value in values), *chances])
     storage.write(file, stream.getvalue().encode(errors="surrogateescape"))

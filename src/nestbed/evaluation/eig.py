@@ -1,5 +1,6 @@
 """The expected information gain of a policy (`eq:eig-estimator`)."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -50,7 +51,8 @@ def eig(
 
     Returns:
         The mean gain in nats with its standard error and interval, the gain of every trajectory (`.values`) and of
-        every experiment (`.steps`, N × T).
+        every experiment (`.steps`, N × T). Where experiments gain about as much as M particles can show, a warning
+        says so, and `.limit` does.
     """
     checks.instance(system)
     horizon = system.horizon if horizon is None else horizon
@@ -58,7 +60,12 @@ def eig(
     made = beliefs.make(belief, system, particles, moves)
     learning.check_gain(made, gain)
     ready = prepare(policy, system, horizon)
-    return estimate(noise.as_key(key), made, ready, horizon, trajectories, gain, block=made.together, progress=progress)
+    found = estimate(
+        noise.as_key(key), made, ready, horizon, trajectories, gain, block=made.together, progress=progress
+    )
+    if found.limit:
+        warnings.warn(found.limit, stacklevel=2)
+    return found
 
 
 def estimate(
@@ -88,4 +95,4 @@ def estimate(
         return np.asarray(result.gains)
 
     steps = np.concatenate(blocks.run(trajectories, size, gains, progress, "eig"))[:trajectories]
-    return Estimate(steps.sum(axis=1), steps=steps)
+    return Estimate(steps.sum(axis=1), steps=steps, limit=learning.limited(belief, steps))

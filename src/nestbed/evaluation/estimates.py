@@ -16,6 +16,7 @@ class Estimate:
     values: Float[np.ndarray, " N"] = field(repr=False)
     seeds: int = 1  # equal parts of the values, whose means' spread is `sd`
     steps: Float[np.ndarray, "N T"] | None = field(repr=False, default=None)  # by experiment, where that is known
+    limit: str = field(repr=False, default="")  # a sentence, where what estimated them could show no more
 
     @property
     def mean(self) -> float:

@@ -18,6 +18,8 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError
 
+MANY = 512
+"""Guided particles by which a record is judged: more than where records are simulated and errors average out."""
 SHORTEST = 16
 """Experiments that a record's buffers hold at least; longer ones hold a power of two, so that few programs do."""
 
@@ -54,15 +56,16 @@ def posterior(
         observations: (T+1, number of observations), or with N in front, in the units of the model: the first was seen
             before any design.
         designs: (T, number of designs), or with N in front. They may lie outside the box, which only binds policies.
-        particles: M, parameter particles per record: by default 64 for guided beliefs and 1024 for IBIS.
+        particles: M, parameter particles per record: by default 512 for guided beliefs and 1024 for IBIS.
         moves: Metropolis steps whenever a record's particles are rejuvenated, for IBIS.
         belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
         gain: the form of the gain: "general", "constant_noise", or "closed_form" for exact beliefs.
 
     Returns:
         Mean and covariance of the parameters in the order of `system.parameter_names`, the log predictive density of
-        each outcome, the gain of each experiment and of the record in all (`divergence`) in nats, and the belief's
-        final state.
+        each outcome, and the belief's final state; in nats, what the record tells in all (`divergence`, of the
+        posterior from the prior) and what each experiment gained on the way (`gains`: over many records of the model
+        they sum to the divergence, of one record they need not).
     """
     checks.instance(system)
     observations, designs = (
@@ -72,7 +75,7 @@ def posterior(
     _check(system, observations, designs)
     single = observations.ndim == 2
     record = Record(observations[None], designs[None]) if single else Record(observations, designs)
-    made = beliefs.make(belief, system, particles, moves)
+    made = beliefs.make(belief, system, MANY if belief == "guided" and particles is None else particles, moves)
     learning.check_gain(made, gain)
     count = record.designs.shape[1]
     capacity = max(SHORTEST, 1 << (count - 1).bit_length())
@@ -86,6 +89,7 @@ def posterior(
     learning.warn_of_doubts(made, result.belief)
     if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
         _warn_of_collapse(result, made)
+        _warn_of_far(system, np.asarray(result.mean))
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
@@ -134,6 +138,22 @@ def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
             "particles.",
             stacklevel=3,
         )
+
+
+def _warn_of_far(system: BaseSystem, means: np.ndarray) -> None:
+    """Warn of a posterior that lies where the prior has nothing."""
+    prior = system.parameters
+    for i, name in enumerate(system.parameter_names):
+        draws = np.asarray(prior.draws[i])
+        low, high = draws.min(), draws.max()
+        reach = 0.5 * (high - low)
+        far = np.flatnonzero((means[:, i] < low - reach) | (means[:, i] > high + reach))
+        if len(far):
+            warnings.warn(
+                f"the record puts {name} at {means[far[0], i]:.4g}, far from all that its prior expects ({low:.4g} to "
+                f"{high:.4g} in {len(draws)} draws): check the units of observations and designs, or widen the prior.",
+                stacklevel=3,
+            )
 
 
 def _warned_of_improbable(likelihood: Likelihood, log_predictive: np.ndarray) -> bool:

@@ -35,8 +35,7 @@ class Weighed(NamedTuple):
 
     excluding: Shaped[Any, " C"]  # log p(z), by the draws
     including: Shaped[Any, " C"]  # log p(z), by the draws and θ₀
-    below: Shaped[Any, " C"]  # log p(z | θ): averaged over draws and θ₀ by weight; for a target, from below
-    above: Shaped[Any, " C"]  # the same; for a target, from above
+    average: Shaped[Any, " C"]  # of log p(z | θ), over draws and θ₀ by weight
     controls: Shaped[Any, "C p"]  # of mean zero
     ess: Shaped[Any, " C"]  # effective share of the draws
     pilot: Shaped[Any, " C"]  # the same of the pilot draws
@@ -51,15 +50,15 @@ def by_gaussian(
     record: Record,
     count: Int[Array, ""],
     draws: int,
-    free: tuple[bool, ...] | None,
+    free: tuple[bool, ...],
 ) -> Weighed:
-    """Weigh records by one heavy-tailed Gaussian each."""
-    start_key, pilot_key, draw_key = jax.random.split(key, 3)
-    start = _likeliest(start_key, system, record, count)
-    fitted = proposal.fit(likelihoods.of(system), record, count, start)
-    _, _, log_weights, _ = _draw(pilot_key, system, fitted, None, record, count, PILOT)
-    weighed = _weigh(draw_key, system, fitted, theta, record, count, draws, free)
-    return weighed._replace(pilot=_share(log_weights))
+    """Weigh records by one heavy-tailed Gaussian each, over the free parameters; the others are given, as in θ₀."""
+    start_key, draw_key = jax.random.split(key)
+    own = _own(system, theta)
+    start = _likeliest(start_key, system, own, record, count, free)
+    fitted = proposal.fit(likelihoods.of(system), record, count, start, free=free)
+    fitted = fitted if all(free) else fitted.restricted(free)
+    return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=PILOT)
 
 
 @eqx.filter_jit
@@ -70,44 +69,72 @@ def by_mixture(
     record: Record,
     count: Int[Array, ""],
     draws: int,
-    free: tuple[bool, ...] | None,
+    free: tuple[bool, ...],
 ) -> Weighed:
     """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
     fit_key, draw_key = jax.random.split(key)
-    fitted = mixture.fit(fit_key, likelihoods.of(system), record, count)
-    weighed = _weigh(draw_key, system, fitted, theta, record, count, draws, free)
-    return weighed._replace(pilot=jnp.full_like(weighed.ess, MIXED))
+    own = _own(system, theta)
+    held = tuple(None if is_free else value for value, is_free in zip(own, free, strict=True))
+    fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, held)
+    return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=0)
 
 
-def _likeliest(key: jax.Array, system: BaseSystem, record: Record, count: Int[Array, ""]) -> Float[Array, "C d"]:
-    """Return for each record the likeliest of a few draws from the prior, whitened: it knows the record alone."""
+def _own(system: BaseSystem, theta: Components) -> Components:
+    """Return the records' own parameters, whitened, (C, 1) each."""
+    prior = system.parameters
+    return proposal.whiten(prior, tuple(z[:, None] for z in prior.unconstrain(theta)))
+
+
+def _likeliest(
+    key: jax.Array,
+    system: BaseSystem,
+    own: Components,
+    record: Record,
+    count: Int[Array, ""],
+    free: tuple[bool, ...],
+) -> Float[Array, "C d"]:
+    """Return for each record the likeliest of a few draws from the prior, whitened: they know the record alone.
+
+    And what is given, where it is.
+    """
     prior, likelihood = system.parameters, likelihoods.of(system)
-    position = prior.sample(key, (record.designs.shape[0], STARTS))
+    w = proposal.whiten(prior, prior.sample(key, (record.designs.shape[0], STARTS)))
+    w = _with_given(w, own, free)
     table = history.tabulate(record)
-    _, log_likelihood = history.log_likelihood(likelihood, table, count, prior.constrain(position))
+    theta = prior.constrain(proposal.unwhiten(prior, w))
+    _, log_likelihood = history.log_likelihood(likelihood, table, count, theta)
     best = jnp.argmax(jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood), axis=1)[:, None]
-    return jnp.concatenate([jnp.take_along_axis(w, best, axis=1) for w in proposal.whiten(prior, position)], axis=1)
+    return jnp.concatenate([jnp.take_along_axis(value, best, axis=1) for value in w], axis=1)
+
+
+def _with_given(w: Components, own: Components, free: tuple[bool, ...]) -> Components:
+    """Return free coordinates as they are, and the records' own for those that are given."""
+    chosen = zip(w, own, free, strict=True)
+    return tuple(value if is_free else jnp.broadcast_to(given, value.shape) for value, given, is_free in chosen)
 
 
 def _draw(
     key: jax.Array,
     system: BaseSystem,
     fitted: Proposal | Mixture,
-    own: Components | None,
+    own: Components,
     record: Record,
     count: Int[Array, ""],
     draws: int,
+    free: tuple[bool, ...],
 ) -> tuple[Components, Any, Any, Any]:
     """Return draws (whitened), and their log-likelihoods, log-weights and log-priors; `own` parameters come last."""
     likelihood, prior = likelihoods.of(system), system.parameters
-    w, log_proposal = fitted.draw(fitted.random_numbers(key, (len(system.prior), record.designs.shape[0], draws)))
-    if own is not None:
-        log_proposal = jnp.concatenate([log_proposal, fitted.log_density(own)], axis=1)
-        w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, own, strict=True))
+    drawn, log_proposal = fitted.draw(fitted.random_numbers(key, (sum(free), record.designs.shape[0], draws)))
+    mine = tuple(value for value, is_free in zip(own, free, strict=True) if is_free)
+    log_proposal = jnp.concatenate([log_proposal, fitted.log_density(mine)], axis=1)
+    varied = iter(jnp.concatenate(pair, axis=1) for pair in zip(drawn, mine, strict=True))
+    whole = tuple(next(varied) if is_free else jnp.zeros_like(log_proposal) for is_free in free)
+    w = _with_given(whole, own, free)
     position = proposal.unwhiten(prior, w)
     table = history.tabulate(record)
     _, log_likelihood = history.log_likelihood(likelihood, table, count, prior.constrain(position))
-    log_prior = proposal.log_prior(prior, position)
+    log_prior = proposal.log_prior(prior, position, free)
     return w, log_likelihood, log_prior + log_likelihood - log_proposal, log_prior
 
 
@@ -115,17 +142,19 @@ def _weigh(
     key: jax.Array,
     system: BaseSystem,
     fitted: Proposal | Mixture,
-    theta: Components,
+    own: Components,
     record: Record,
     count: Int[Array, ""],
     draws: int,
-    free: tuple[bool, ...] | None,
+    free: tuple[bool, ...],
+    *,
+    pilot: int,
 ) -> Weighed:
-    """Weigh draws of the proposals, and each record's own parameters among them."""
-    draw_key, target_key = jax.random.split(key)
-    prior = system.parameters
-    own = proposal.whiten(prior, tuple(z[:, None] for z in prior.unconstrain(theta)))
-    w, log_likelihood, log_weights, log_prior = _draw(draw_key, system, fitted, own, record, count, draws)
+    """Weigh draws of the proposals, and each record's own parameters among them; the first `pilot` ones apart."""
+    rows = record.designs.shape[0]
+    drawn = _draw(key, system, fitted, own, record, count, pilot + draws, free)
+    pilot_share = _share(drawn[2][:, :pilot]) if pilot else jnp.full(rows, MIXED)
+    w, log_likelihood, log_weights, log_prior = jax.tree.map(lambda leaf: leaf[:, pilot:], drawn)
     excluding = jax.nn.logsumexp(log_weights[:, :-1], axis=1)
     including = jnp.logaddexp(excluding, log_weights[:, -1])
     weights = jnp.exp(log_weights - including[:, None])
@@ -133,56 +162,15 @@ def _weigh(
     def average(values: Float[Array, "C L1"]) -> Float[Array, " C"]:
         return jnp.sum(jnp.where(weights > 0.0, weights * values, 0.0), axis=1)
 
-    below = above = average(log_likelihood)
-    if free is not None:
-        below, above = _of_target(target_key, system, own, record, count, draws, free)
-    ess = _share(log_weights[:, :-1])
     return Weighed(
         excluding - math.log(draws),
         including - math.log(draws + 1),
-        below,
-        above,
-        _controls(system, average, w, log_prior),
-        ess,
-        ess,
+        average(log_likelihood),
+        _controls(system, average, w, log_prior) if all(free) else jnp.zeros((rows, 1)),
+        _share(log_weights[:, :-1]),
+        pilot_share,
         weights[:, -1],
     )
-
-
-def _of_target(
-    key: jax.Array,
-    system: BaseSystem,
-    own: Components,
-    record: Record,
-    count: Int[Array, ""],
-    draws: int,
-    free: tuple[bool, ...],
-) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
-    """Return log p(z | θ₀ of the target) from below and above: the same over the nuisance alone, the target given.
-
-    The fit may know the target's θ₀, which is given, but not the nuisance's: that starts from the prior's middle.
-    """
-    likelihood, prior = likelihoods.of(system), system.parameters
-    start = jnp.concatenate(
-        [jnp.zeros_like(value) if is_free else value for value, is_free in zip(own, free, strict=True)], axis=1
-    )
-    fitted = proposal.fit(likelihood, record, count, start, free=free).restricted(free)
-    rows, nuisance = start.shape[0], sum(free)
-    drawn, log_proposal = fitted.draw(fitted.random_numbers(key, (nuisance, rows, draws)))
-    mine = tuple(value for value, is_free in zip(own, free, strict=True) if is_free)
-    log_proposal = jnp.concatenate([log_proposal, fitted.log_density(mine)], axis=1)
-    varied = iter(jnp.concatenate(pair, axis=1) for pair in zip(drawn, mine, strict=True))
-    w = tuple(next(varied) if is_free else value for value, is_free in zip(own, free, strict=True))
-    position = proposal.unwhiten(prior, w)
-    table = history.tabulate(record)
-    theta = tuple(jnp.broadcast_to(value, log_proposal.shape) for value in prior.constrain(position))
-    _, log_likelihood = history.log_likelihood(likelihood, table, count, theta)
-    terms = zip(prior.marginals, position, prior.scales, free, strict=True)
-    log_prior = sum(m.log_density(z) + math.log(scale) for m, z, scale, is_free in terms if is_free)
-    log_weights = log_prior + log_likelihood - log_proposal
-    excluding = jax.nn.logsumexp(log_weights[:, :-1], axis=1)
-    including = jnp.logaddexp(excluding, log_weights[:, -1])
-    return excluding - math.log(draws), including - math.log(draws + 1)
 
 
 def _share(log_weights: Float[Array, "C L"]) -> Float[Array, " C"]:
@@ -200,8 +188,9 @@ def _controls(system: BaseSystem, average: Any, w: Components, log_prior: Any) -
     mean, variance, entropy = prior.moments
     scales = np.array(prior.scales)
     mean, variance = (mean - np.array(prior.centre)) / scales, variance / scales**2
-    found = [average(-log_prior) - (entropy - float(np.log(scales).sum()))]
-    light = [i for i in range(len(w)) if variance[i] < HEAVY]  # heavy tails would bring variance in
+    known = math.isfinite(entropy)
+    found = [average(-log_prior) - (entropy - float(np.log(scales).sum())) if known else jnp.zeros(w[0].shape[0])]
+    light = [i for i in range(len(w)) if variance[i] < HEAVY]  # heavy tails would bring variance in; NaN is not less
     off = {i: w[i] - mean[i] for i in light}
     found += [average(off[i]) for i in light]
     found += [average(off[i] ** 2) - variance[i] for i in light]

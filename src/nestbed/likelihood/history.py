@@ -9,12 +9,13 @@ from jaxtyping import Array, Float, Int
 from nestbed.likelihood.base import Carry, Likelihood, Record, components
 from nestbed.model.prior import Components
 
-UNROLL = 8
-"""Time steps per turn of the loop: fewer turns, and the particles stay in registers for longer."""
+UNROLL, WIDE = 8, 48
+"""Time steps per turn of the loop: fewer turns, and the particles stay in registers for longer; and the numbers that a
+turn reads at most, since long programs take long to compile."""
 
 
 class Table(NamedTuple):
-    """Histories laid out time first and records last, cut into blocks of `UNROLL` steps."""
+    """Histories laid out time first and records last, cut into blocks of a few steps."""
 
     first: Components  # observation before any design, (C, 1) for each component
     steps: Float[Array, "blocks unroll width C"]  # a step's design and the observation after it, one after another
@@ -24,10 +25,11 @@ def tabulate(record: Record) -> Table:
     """Lay histories out, padded to whole blocks."""
     steps = jnp.concatenate([record.designs, record.observations[:, 1:]], axis=-1)
     count, length, width = steps.shape
-    blocks = -(-length // UNROLL)
-    padded = jnp.pad(steps, ((0, 0), (0, blocks * UNROLL - length), (0, 0)))
+    unroll = max(1, min(UNROLL, WIDE // width))
+    blocks = -(-length // unroll)
+    padded = jnp.pad(steps, ((0, 0), (0, blocks * unroll - length), (0, 0)))
     return Table(
-        components(record.observations[:, 0]), jnp.moveaxis(padded, 0, -1).reshape(blocks, UNROLL, width, count)
+        components(record.observations[:, 0]), jnp.moveaxis(padded, 0, -1).reshape(blocks, unroll, width, count)
     )
 
 
@@ -35,20 +37,20 @@ def log_likelihood(
     likelihood: Likelihood, table: Table, count: Int[Array, ""], theta: Components
 ) -> tuple[Carry, Float[Array, "C M"]]:
     """Return the carry after `count` steps and Σ log p(y | past, u, θ), for records (C) and parameters (C or 1, M)."""
-    du = len(likelihood.system.design_names)
+    du, unroll = len(likelihood.system.design_names), table.steps.shape[1]
 
     def block(i: Int[Array, ""], so_far: tuple[Carry, Any]) -> tuple[Carry, Any]:
         carry, total = so_far
         rows = table.steps[i][..., None]
-        for j in range(UNROLL):
+        for j in range(unroll):
             u, y = (tuple(part) for part in jnp.split(rows[j], (du,)))
             carry_next, deviance = likelihood.deviance(carry, u, y, theta)
-            filled = i * UNROLL + j < count  # later rows are not filled yet
+            filled = i * unroll + j < count  # later rows are not filled yet
             total += jnp.where(filled, deviance, 0.0)
             carry = jax.tree.map(lambda new, old: jnp.where(filled, new, old), carry_next, carry)  # noqa: B023
         return carry, total
 
-    blocks = (count + UNROLL - 1) // UNROLL
+    blocks = (count + unroll - 1) // unroll
     nothing = jnp.zeros((table.steps.shape[-1], theta[0].shape[-1]))
     carry, deviances = jax.lax.fori_loop(0, blocks, block, (likelihood.start(table.first, theta), nothing))
     return carry, -0.5 * (deviances + count * likelihood.log_normaliser)

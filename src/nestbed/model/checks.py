@@ -224,6 +224,12 @@ def _constant_diffusion(system: "BaseSystem") -> None:
 
 def _noise_floor(system: "BaseSystem") -> None:
     if not callable(system.diffusion):
+        if not any(system.diffusion) and system.noise_floor == predictive.FLOOR:
+            warnings.warn(
+                f"no state of {type(system).__name__} has a diffusion, so its noise floor alone, a variance of "
+                f"{system.noise_floor:g}, decides what can be learned; give at least one state the noise it has.",
+                stacklevel=outside(),
+            )
         for name, scale in zip(system.state, system.diffusion, strict=True):
             predictive.warn_of_floor(system, name, system.step * scale**2)
 

@@ -152,6 +152,10 @@ def _noise_knows_no_parameter(system: "BaseSystem", x: Any, u: Any) -> bool:
     return not any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs)
 
 
+FLOOR = 1e-8
+"""The noise floor that a system has unless it says otherwise."""
+
+
 def warn_of_floor(system: "BaseSystem", name: str, variance: float) -> None:
     """Warn where the noise floor is more than the noise it is added to; a state without noise lives by it."""
     if 0.0 < variance < system.noise_floor:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import checks
+from nestbed.model import checks, predictive
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics.errors import NestbedError, did_you_mean
@@ -44,7 +44,7 @@ class BaseSystem(ABC):
     prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
-    noise_floor: float = 1e-8  # variance added to every state's noise
+    noise_floor: float = predictive.FLOOR  # variance added to every state's noise
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
     units: Mapping[str, str] = {}  # for figures and tables, by name
     defaults: Defaults = Defaults()

@@ -5,6 +5,7 @@ class attributes that were read when it was traced. Here they are read again, by
 """
 
 import dataclasses
+import dis
 import functools
 import gc
 import hashlib
@@ -219,7 +220,7 @@ class Reader:
             return
         self._all("code", function.__code__, vars(function))
         names = _names(function.__code__)
-        for name in sorted(names & function.__globals__.keys()):
+        for name in sorted(_globals(function.__code__) & function.__globals__.keys()):
             self._all(name, function.__globals__[name])
         modules = [*cells, *(function.__globals__.get(name, sys.modules.get(name)) for name in sorted(names))]
         for module in modules:
@@ -273,6 +274,13 @@ def _names(code: types.CodeType) -> set[str]:
     """Return every name that code looks up, or writes as text for `getattr`, in the functions within it too."""
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return {*code.co_names, *_texts(code)}.union(*(_names(part) for part in inner))
+
+
+def _globals(code: types.CodeType) -> set[str]:
+    """Return every name that code may look up among globals: attributes of the same name are others."""
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    loaded = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return {*loaded, *_texts(code)}.union(*(_globals(part) for part in inner))
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed import belief as beliefs
@@ -142,6 +143,7 @@ def sweep(
     )
     faults.check_all(system, fault, result.record)
     learning.warn_of_doubts(made, result.belief)
+    learning.warn_of_limit(made, np.asarray(result.gains))
     return result
 
 

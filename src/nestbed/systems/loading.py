@@ -1,6 +1,7 @@
 """Systems from their names, or from a user's own file: `load("cart_pole")`, `load("my_motor.py:Motor")`."""
 
 import runpy
+import sys
 import traceback
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,9 @@ def _from_file(file: str, name: str) -> BaseSystem:
     """Run the file and make the system it defines."""
     if not Path(file).is_file():
         raise NestbedError(f"there is no file {file}; write the system as path/to/file.py:ClassName.")
+    beside = str(Path(file).resolve().parent)  # a file may import another beside it, as a script may
+    if beside not in sys.path:
+        sys.path.append(beside)
     try:
         found = runpy.run_path(file)
     except NestbedError:

@@ -1,5 +1,6 @@
 """What every training method has: a policy to begin with, iterations, and an estimate of the mean policy after each."""
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -79,6 +80,8 @@ class Trainer(ABC, Generic[C]):
             return {"eig": certified.mean, "eig_error": certified.standard_error}
         ready = prepare(policy.mean(), self.system)
         found = estimate(key, self.belief, ready, c.horizon, c.trajectories, c.gain, block=EVALUATED_TOGETHER)
+        if found.limit:
+            warnings.warn(found.limit, stacklevel=2)
         return {"eig": found.mean, "eig_error": found.standard_error}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from nestbed.belief.registry import BELIEFS
-from nestbed.faces.cli.listing import entries
+from nestbed.faces.cli.listing import Whole, entries
 from nestbed.numerics import interrupts
 from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero, seed_from
 
@@ -54,21 +54,21 @@ class Options:
         Folder for the table (CSV) and the figure (PNG); made if missing.
     """
 
-    records: int = 1024
-    draws: int = 64
+    records: Whole = 1024
+    draws: Whole = 64
     accuracy: float | None = None
     target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
     belief: Annotated[
         str | None,
         entries("The published estimator in place of a certificate, by sweeps with this posterior: {}.", BELIEFS),
     ] = None
-    seeds: int = 25
-    trajectories: int = 16
-    particles: int | None = None
-    moves: int = 3
-    contrastive: int = 0
-    horizon: int | None = None
-    seed: int = 0
+    seeds: Whole = 25
+    trajectories: Whole = 16
+    particles: Whole | None = None
+    moves: Whole = 3
+    contrastive: Whole = 0
+    horizon: Whole | None = None
+    seed: Whole = 0
     out: Path | None = None
 
     def over(self, horizon: int) -> Options:
@@ -86,6 +86,12 @@ class Options:
             raise NestbedError(
                 f"{given[0]} is for the published estimator, but gains are certified; give --belief ibis too for that "
                 "estimator, or leave it out."
+            )
+        if self.swept and (self.accuracy is not None or self.target):
+            name = "accuracy" if self.accuracy is not None else "target"
+            raise NestbedError(
+                f"{name} is for certificates, but --belief or --contrastive ask for the published estimator; leave "
+                "one of the two out."
             )
         at_least_zero(contrastive=full.contrastive)
         seed_from(full.seed)
@@ -148,8 +154,12 @@ def best_constant(system: BaseSystem, options: Options) -> Policy:
     import jax
 
     from nestbed.evaluation import comparison
+    from nestbed.evaluation.certificate import check_accuracy, targets
 
     assert options.horizon is not None
+    if not options.swept:  # what is wrong is told before it takes time
+        check_accuracy(options.accuracy)
+        targets(system, options.target or None)
     return comparison.best_constant(jax.random.key(options.seed), system, options.horizon)
 
 

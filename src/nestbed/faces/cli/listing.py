@@ -4,12 +4,24 @@ A file whose commands use it has `from __future__ import annotations`: annotatio
 shown, so that entries added to a registry since are in it.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from nestbed.numerics.registry import Registry
 from nestbed.systems.registry import SYSTEMS
+
+
+def whole(kind: Any, tokens: Any) -> int:
+    """Read a whole number: 4.5 is none."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is no whole number.") from None
+
+
+Whole = Annotated[int, Parameter(converter=whole)]
+"""A whole number on the command line."""
 
 
 def entries(text: str, registry: Registry[Any]) -> Parameter:

@@ -1,6 +1,7 @@
 """Policies to evaluate: from folders of runs, from policy files, or baselines by name."""
 
 import contextlib
+import difflib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -42,9 +43,11 @@ def policy(source: str, system: str | None, horizon: int | None) -> Candidate:
         return _trained(place.resolve().name, inside[0], model, system)
     if place.exists():
         return _trained(str(place), place, model, system)
+    close = difflib.get_close_matches(source, BASELINES, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise NestbedError(
-        f"there is no {source}: give the folder of a run, a policy file such as {LAST}, or a baseline with --system: "
-        f"{', '.join(BASELINES)}."
+        f"there is no {source}{hint}: give the folder of a run, a policy file such as {LAST}, or a baseline with "
+        f"--system: {', '.join(BASELINES)}."
     )
 
 

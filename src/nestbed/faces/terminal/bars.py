@@ -83,7 +83,7 @@ class Evaluating:
             Words("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            Words("trajectories {task.fields[rate]}"),
+            Words("records {task.fields[rate]}"),
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=SafeConsole(stderr=True))
@@ -98,7 +98,7 @@ class Evaluating:
         return self
 
     def __call__(self, step: "progress.Progress") -> None:
-        """Show how many trajectories of one policy are done."""
+        """Show how many records of one policy are done."""
         task = self.tasks[step.name]
         self.bar.start_task(task)
         self.bar.update(task, completed=step.done, total=step.total)

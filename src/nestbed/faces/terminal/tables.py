@@ -38,7 +38,7 @@ def _with_unit(name: str, system: "BaseSystem") -> str:
 
 
 def comparison(estimates: "Comparison", title: str, caption: str) -> None:
-    """Print one line per policy, the best in bold, and how sure it is that one beats another."""
+    """Print one line per policy, the best in bold, and how sure it is that one beats another, if that can be known."""
     if estimates[0].certificate is not None:
         _certified(estimates, title, caption)
         return
@@ -50,12 +50,15 @@ def comparison(estimates: "Comparison", title: str, caption: str) -> None:
         table.add_column(heading, justify="right")
     for heading in ("sPCE", "sNMC") if bounded else ():
         table.add_column(heading, justify="right", no_wrap=True)
-    best = max(estimate.mean for estimate in estimates)
+    doubts = estimates.doubts
+    best = None if doubts else max(estimate.mean for estimate in estimates)
     for estimate in estimates:
         table.add_row(estimate.policy, *_cells(estimate), style="bold" if estimate.mean == best else "")
     console = SafeConsole()
     console.print(table)
-    if len(estimates) > 1:
+    if doubts:
+        console.print(Text(f"Who gains more is not known: estimates ({', '.join(doubts)}) are too low, as was warned."))
+    elif len(estimates) > 1:
         console.print(_chances(estimates))
 
 
