@@ -100,18 +100,18 @@ def certificates(system, policy):
     ready, count = prepare(policy, system, system.horizon), jnp.asarray(system.horizon)
     likelihood, rows = likelihoods.of(system), 256
     theta, record = experiments.simulated(key0, system, ready, system.horizon, rows)
+    own, free = weighing._own(system, theta), (True,) * len(system.prior)
     simulated = milliseconds_of(lambda key: experiments.simulated(key, system, ready, system.horizon, rows))
-    whole = milliseconds_of(lambda key: weighing.by_gaussian(key, system, theta, record, count, DRAWS, None))
-    start = eqx.filter_jit(weighing._likeliest)(key0, system, record, count)
-    starts = milliseconds(weighing._likeliest, key0, system, record, count)
+    whole = milliseconds_of(lambda key: weighing.by_gaussian(key, system, theta, record, count, DRAWS, free))
+    start = eqx.filter_jit(weighing._likeliest)(key0, system, own, record, count, free)
+    starts = milliseconds(weighing._likeliest, key0, system, own, record, count, free)
 
     def fit(record, start):
         return proposal.fit(likelihood, record, count, start)
 
     fitted = eqx.filter_jit(fit)(record, start)
-    own = proposal.whiten(system.parameters, tuple(z[:, None] for z in system.parameters.unconstrain(theta)))
     fits = milliseconds(fit, record, start)
-    drawn = milliseconds(weighing._draw, key0, system, fitted, own, record, count, DRAWS + weighing.PILOT)
+    drawn = milliseconds(weighing._draw, key0, system, fitted, own, record, count, DRAWS + weighing.PILOT, free)
     print(
         f"  certificate, {rows} records {simulated + whole:7.1f}: simulated {simulated:.1f}, starts {starts:.1f}, fits "
         f"{fits:.1f}, draws {drawn:.1f}, averages and controls {whole - starts - fits - drawn:.1f}",

@@ -89,7 +89,7 @@ def posterior(
     learning.warn_of_doubts(made, result.belief)
     if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
         _warn_of_collapse(result, made)
-        _warn_of_far(system, np.asarray(result.mean))
+    _warn_of_far(system, np.asarray(result.mean))
     return jax.tree.map(lambda leaf: leaf[0], result) if single else result
 
 
