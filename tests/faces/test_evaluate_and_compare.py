@@ -116,7 +116,10 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
         (lambda run: evaluate(str(run / "config.toml"), system=LEAK), "is not a policy that nestbed can read"),
         (lambda run: evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
         (lambda run: evaluate(str(run.parent), system=LEAK), "there is no run in"),
-        (lambda run: evaluate("chrip", system=LEAK), "there is no chrip .did you mean 'chirp'.*: give .* a baseline with --system: random"),
+        (
+            lambda run: evaluate("chrip", system=LEAK),
+            "there is no chrip .did you mean 'chirp'.*: give .* a baseline with --system: random",
+        ),
         (lambda run: compare(LEAK, [run / "config.toml"]), "config.toml is not a policy that nestbed can read"),
         (
             lambda run: compare(LEAK, [run / "none.npz"]),
