@@ -27,6 +27,7 @@ _HOMES = {
     "compare": "nestbed.evaluation.comparison",
     "Comparison": "nestbed.evaluation.comparison",
     "PolicyEstimate": "nestbed.evaluation.comparison",
+    "design": "nestbed.planning.design",
     "eig": "nestbed.evaluation.eig",
     "Estimate": "nestbed.evaluation.estimates",
     "snmc": "nestbed.evaluation.contrastive_bounds",
@@ -39,7 +40,9 @@ _HOMES = {
     "IDADConfig": "nestbed.training.idad",
     "PolicyConfig": "nestbed.training.config",
     "load_run": "nestbed.runs.folder",
+    "load_plan": "nestbed.planning.plan",
     "load_policy": "nestbed.runs.folder",
+    "Plan": "nestbed.planning.plan",
     "Run": "nestbed.runs.run",
     "belief": "nestbed.belief",
     "policies": "nestbed.policies",
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from nestbed.model.system import Defaults, System, VectorSystem
     from nestbed.numerics.errors import NestbedError
     from nestbed.numerics.progress import Progress
+    from nestbed.planning.design import design
+    from nestbed.planning.plan import Plan, load_plan
     from nestbed.policies.base import Policy
     from nestbed.runs.folder import load_policy, load_run
     from nestbed.runs.run import Run

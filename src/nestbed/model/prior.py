@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions.transforms import biject_to
+from numpyro.distributions.transforms import ExpTransform, biject_to
 
 from nestbed.numerics.errors import NestbedError
 
@@ -22,6 +22,11 @@ class _Marginal(NamedTuple):
 
     distribution: Any
     transform: Any
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether the coordinate is the parameter's logarithm."""
+        return isinstance(self.transform, ExpTransform)
 
     def log_density(self, z: jax.Array) -> jax.Array:
         """Return log p(z) = log p(θ) + log |dT/dz|, directly from the base distribution where there is one."""
@@ -84,6 +89,12 @@ class Prior:
         """Return the log-density of unconstrained coordinates (the Jacobian included)."""
         terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]
         return sum(terms[1:], start=terms[0])
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """How parameters change with their unconstrained coordinates, in the prior's middle."""
+        with jax.ensure_compile_time_eval():
+            return tuple(float(jax.grad(m.transform)(z)) for m, z in zip(self.marginals, self.centre, strict=True))
 
     @functools.cached_property
     def moments(self) -> tuple[Any, Any, float]:

@@ -45,6 +45,13 @@ def asked() -> bool:
     return _asked
 
 
+def taken() -> bool:
+    """Return whether Ctrl-C was pressed, and forget it: whoever asks obeys it in a way of their own."""
+    global _asked
+    was, _asked = _asked, False
+    return was
+
+
 def ignore() -> None:
     """Take no more of them: this process is about to end."""
     if threading.current_thread() is threading.main_thread():

@@ -1,0 +1,1 @@
+"""The best inputs, found before the first experiment."""

@@ -1,0 +1,91 @@
+"""What a sequence of inputs tells: the expected Gauss–Newton gain ½ log det(I + Σ₀F), over prior and noise.
+
+F is the Fisher information that a simulated record has about the parameters that made it, in coordinates where the
+prior has unit covariance. It needs the likelihood's interface alone.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nestbed import likelihood as likelihoods
+from nestbed.belief import proposal
+from nestbed.likelihood import sensitivity
+from nestbed.likelihood.base import Record
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import linear_algebra, noise
+
+
+class Rigs(NamedTuple):
+    """R rigs to try sequences on: the same parameters, starts and noise for all."""
+
+    theta: Components  # (R,) each
+    w: Components  # the same, whitened
+    first: Float[Array, "R dy"]
+    normals: Float[Array, "T dy R"]
+
+
+def draw(key: jax.Array, system: BaseSystem, horizon: int, count: int) -> Rigs:
+    """Draw rigs from the prior."""
+    theta_key, start_key, noise_key = jax.random.split(key, 3)
+    prior = system.parameters
+    position = prior.sample(theta_key, (count,))
+    first = likelihoods.of(system).sample_start(start_key, count)
+    normals = noise.normals(noise_key, (horizon, len(system.observation_names), count))
+    return Rigs(prior.constrain(position), proposal.whiten(prior, position), first, normals)
+
+
+def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> Record:
+    """Return the records of K sequences on all rigs, K · R rows."""
+    likelihood = likelihoods.of(system)
+    count = inputs.shape[0]
+    size = rigs.first.shape[0]
+    theta = _rows(rigs.theta, count)
+    first = jnp.tile(rigs.first, (count, 1))
+
+    def experiment(carry: Any, now: Any) -> Any:
+        u, normals = now
+        design = tuple(jnp.repeat(value, size)[:, None] for value in u.T)
+        e = tuple(jnp.tile(value, count)[:, None] for value in normals)
+        y = likelihood.sample(e, carry, design, theta)
+        carry, _ = likelihood.deviance(carry, design, y, theta)
+        return carry, jnp.concatenate(y, axis=1)
+
+    start = likelihood.start(tuple(first[:, i, None] for i in range(first.shape[1])), theta)
+    _, seen = jax.lax.scan(experiment, start, (jnp.moveaxis(inputs, 1, 0), rigs.normals))
+    observations = jnp.moveaxis(jnp.concatenate([first[None], seen]), 0, 1)
+    return Record(observations, jnp.repeat(inputs, size, axis=0))
+
+
+def information(system: BaseSystem, rigs: Rigs, record: Record) -> Float[Array, "C d d"]:
+    """Return the Fisher information of records of `simulate`, in whitened coordinates."""
+    likelihood, prior = likelihoods.of(system), system.parameters
+    w = _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0])
+    ones = tuple(jnp.ones_like(value) for value in w)
+    theta, slopes = jax.jvp(lambda w: prior.constrain(proposal.unwhiten(prior, w)), (w,), (ones,))
+    count = jnp.asarray(record.designs.shape[1])
+    return sensitivity.of_histories(likelihood, record, count, theta, slopes).information
+
+
+def gains(
+    system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"], target: tuple[bool, ...]
+) -> Float[Array, "K R"]:
+    """Return what each sequence gains on each rig about the parameters that are a target, the others being nuisance."""
+    found = information(system, rigs, simulate(system, rigs, inputs))
+    return about(found, target).reshape(inputs.shape[0], -1)
+
+
+def about(information: Float[Array, "C d d"], target: tuple[bool, ...]) -> Float[Array, " C"]:
+    """Return ½ log det of the precision that the target gains; NaN where it is not finite."""
+    order = jnp.array(sorted(range(len(target)), key=lambda i: target[i]))  # nuisance first: its part is divided out
+    precision = information + jnp.eye(len(target))
+    factor = linear_algebra.cholesky(precision[:, order][:, :, order])
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2))[:, -sum(target) :], axis=-1)
+
+
+def _rows(values: Components, count: int) -> Components:
+    """Return one number per row for `count` sequences on the same rigs."""
+    return tuple(jnp.tile(value, count)[:, None] for value in values)

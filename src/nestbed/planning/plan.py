@@ -1,0 +1,156 @@
+"""A plan: the inputs that were found, what they gain, and what they can tell."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from nestbed.evaluation.certificate import Certificate
+from nestbed.evaluation.comparison import Comparison, PolicyEstimate
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import storage
+from nestbed.numerics.errors import NestbedError
+from nestbed.planning.identifiability import Identifiability
+from nestbed.policies.signals import Replay
+from nestbed.systems import load, name_of
+
+INPUTS, FACTS, VALUES = "inputs.csv", "plan.json", "gains.npz"
+PLAN = "plan"
+"""What the plan is called beside the baselines."""
+LARGEST = 1 << 24
+"""Bytes that a file of a plan may have."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """The best inputs found for a system, in its own units, one row per experiment."""
+
+    system: BaseSystem
+    inputs: Float[np.ndarray, "T du"]
+    target: tuple[str, ...] | None
+    comparison: Comparison  # of the plan and the baselines, certified on the same rigs
+    identifiability: Identifiability
+    rounds: int  # of the search
+    seconds: float  # that it took
+    origin: str = "the search"  # where the inputs come from: the search, or the baseline that nothing beat
+
+    @property
+    def policy(self) -> Replay:
+        """The inputs as a policy."""
+        return Replay(self.system, self.inputs)
+
+    @property
+    def gain(self) -> Certificate:
+        """What the inputs gain, certified."""
+        found = self.comparison[0].certificate
+        assert found is not None
+        return found
+
+    @property
+    def horizon(self) -> int:
+        """How many experiments there are."""
+        return len(self.inputs)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the inputs (CSV), the gains of plan and baselines, and what can be told (JSON)."""
+        place = storage.writable(Path(folder))
+        facts = {
+            "system": name_of(self.system),
+            "target": self.target,
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "origin": self.origin,
+            "policies": [each.policy for each in self.comparison],
+            "draws": self.gain.draws,
+            "identifiability": self.identifiability.facts(),
+        }
+        arrays = {}
+        for i, each in enumerate(self.comparison):
+            assert each.certificate is not None
+            arrays[f"lower_{i}"], arrays[f"upper_{i}"] = each.certificate.lower_values, each.certificate.upper_values
+            arrays[f"ess_{i}"] = each.certificate.ess
+        with storage.saving(place):
+            storage.write(place / INPUTS, _csv(self.system, self.inputs).encode())
+            storage.write(place / VALUES, storage.npz(arrays))
+            storage.write(place / FACTS, json.dumps(facts, indent=1).encode())
+        return place
+
+    def __str__(self) -> str:
+        return f"{self.horizon} inputs for {self.system.name}: {self.gain}\n{self.comparison}\n{self.identifiability}"
+
+    __repr__ = __str__
+
+
+def load_plan(folder: str | Path, system: BaseSystem | None = None) -> Plan:
+    """Return the plan that a folder holds; a system of one's own is to be given."""
+    place = Path(folder)
+    try:
+        facts = storage.read_json(place / FACTS, LARGEST)
+        model = load(facts["system"]) if system is None else system
+        count = len(facts["policies"])
+        wanted = {f"{part}_{i}": LARGEST for i in range(count) for part in ("lower", "upper", "ess")}
+        arrays = storage.read(place / VALUES, wanted)
+        inputs = read_inputs(place / INPUTS, model)
+        target = None if facts["target"] is None else tuple(str(name) for name in facts["target"])
+        estimates = []
+        for i, name in enumerate(facts["policies"]):
+            lower, upper, ess = (np.asarray(arrays[f"{part}_{i}"], float) for part in ("lower", "upper", "ess"))
+            found = Certificate(lower, upper, ess, int(facts["draws"]), len(inputs), target, origin=(0,))
+            estimates.append(PolicyEstimate(found.values, policy=str(name), certificate=found))
+        known = Identifiability.of(facts["identifiability"])
+        spent = int(facts["rounds"]), float(facts["seconds"]), str(facts["origin"])
+    except NestbedError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise NestbedError(f"{place} holds no plan that nestbed can read ({error}); design one again.") from None
+    return Plan(model, inputs, target, Comparison(estimates), known, *spent)
+
+
+def _csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow(["experiment", *system.design_names])
+    for t, row in enumerate(inputs):
+        writer.writerow([t, *(repr(float(value)) for value in row)])
+    return stream.getvalue()
+
+
+def read_inputs(file: Path, system: BaseSystem) -> Float[np.ndarray, "T du"]:
+    """Return the inputs of a CSV file: one row per experiment, a column for each design, by its name."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(storage.read_bytes(file, LARGEST).decode())))
+    except (OSError, ValueError, csv.Error) as error:
+        raise NestbedError(f"{file} cannot be read as CSV ({error}); give one row per experiment.") from None
+    names = list(rows[0]) if rows else []
+    missing = [name for name in system.design_names if name not in names]
+    if missing:
+        raise NestbedError(
+            f"{file} has the columns {', '.join(map(str, names)) or 'of an empty file'}, but {system.name} needs one "
+            f"for each design: {', '.join(system.design_names)}."
+        )
+    found = np.array([[_number(file, t, row[name]) for name in system.design_names] for t, row in enumerate(rows)])
+    outside = np.argwhere(~system.designs.contains(found))
+    if len(outside):
+        t, channel = outside[0]
+        box = system.designs
+        raise NestbedError(
+            f"{file} has {system.design_names[channel]} = {found[t, channel]:g} in experiment {t}, outside the limits "
+            f"({box.low[channel]}, {box.high[channel]}) of {system.name}; keep it inside."
+        )
+    return np.asarray(system.designs.clip(found))
+
+
+def _number(file: Path, t: int, text: Any) -> float:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise NestbedError(f"{file} has {text!r} in experiment {t}, but inputs are finite numbers.")
+    return value
