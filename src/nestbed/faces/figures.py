@@ -21,6 +21,7 @@ from nestbed.runs.folder import CURVE
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
     from nestbed.model.system import BaseSystem
+    from nestbed.planning.plan import Plan
     from nestbed.runs.run import Log
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -46,6 +47,48 @@ def information_gain(estimates: "Comparison", system: "BaseSystem", file: Path, 
     axes.grid(alpha=0.3)
     legend(figure, axes.get_legend_handles_labels()[0], "bands: 95 % intervals")
     save(figure, file)
+
+
+def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
+    """Draw the inputs, where they lead (median and 90 % of rigs), and what is gained beside the baselines."""
+    system = found.system
+    rows = len(system.design_names) + len(bands)
+    figure = Figure(figsize=(11.0, 1.2 + 1.5 * max(rows, 3)), layout="constrained")
+    grid = figure.add_gridspec(rows, 2, width_ratios=(1.3, 1.0))
+    first = None
+    for i, name in enumerate(system.design_names):
+        axes = first = figure.add_subplot(grid[i, 0], sharex=first)
+        held = np.append(found.inputs[:, i], found.inputs[-1, i])
+        axes.step(np.arange(found.horizon + 1), held, where="post", color=COLOURS[1])
+        axes.axhline(system.designs.low[i], color=GREY, linewidth=0.6)
+        axes.axhline(system.designs.high[i], color=GREY, linewidth=0.6)
+        axes.set_ylabel(plain(_labelled(name, system)), fontsize=8)
+    for i, (name, (low, middle, high)) in enumerate(bands):
+        axes = figure.add_subplot(grid[len(system.design_names) + i, 0], sharex=first)
+        after = np.arange(len(middle))
+        axes.fill_between(after, low, high, color=COLOURS[0], alpha=0.25, linewidth=0)
+        axes.plot(after, middle, color=COLOURS[0])
+        axes.set_ylabel(plain(_labelled(name, system)), fontsize=8)
+    axes.set_xlabel("experiments done")
+    gains = figure.add_subplot(grid[:, 1])
+    for i, estimate in enumerate(sorted(found.comparison, key=lambda each: -each.mean)):
+        low, high = estimate.interval
+        gains.barh(i, estimate.mean, color=COLOURS[1] if estimate.policy == "plan" else COLOURS[0], height=0.6)
+        gains.plot((low, high), (i, i), color="black", linewidth=1.5)
+        gains.text(estimate.mean, i, f" {estimate.mean:.2f}", va="center", fontsize=9)
+    names = [each.policy for each in sorted(found.comparison, key=lambda each: -each.mean)]
+    gains.set_yticks(range(len(names)), [plain(name) for name in names])
+    gains.invert_yaxis()
+    gains.set_xlim(0, 1.15 * max(each.mean for each in found.comparison))
+    gains.set_xlabel("certified gain (nats)")
+    for axes in figure.axes:
+        axes.grid(alpha=0.3)
+    title(figure, f"{system.name}: the inputs that tell most about {', '.join(found.target or system.parameter_names)}")
+    save(figure, file)
+
+
+def _labelled(name: str, system: "BaseSystem") -> str:
+    return f"{name} ({system.units[name]})" if name in system.units else name
 
 
 class Behind(NamedTuple):

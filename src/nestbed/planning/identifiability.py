@@ -47,6 +47,15 @@ class Identifiability:
         ]
         return f"told: {'; '.join(parts)}. As many experiments again would gain about {self.longer:.2f} nats more."
 
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Each parameter's standard deviation before and after, and the share that is left, as text."""
+        deviations = zip(self.parameters, self.before, self.after, self.relative, strict=True)
+        return [
+            (name, _deviation(before, log), _deviation(after, log), f"{after / before:.2g}")
+            for name, before, after, log in deviations
+        ]
+
     def facts(self) -> dict[str, Any]:
         """Return all of it as plain values."""
         return {**vars(self), "directions": [vars(each) for each in self.directions]}
@@ -61,10 +70,7 @@ class Identifiability:
         )
 
     def __str__(self) -> str:
-        lines = [
-            f"{name}: sd {_deviation(before, log)} → {_deviation(after, log)}"
-            for name, before, after, log in zip(self.parameters, self.before, self.after, self.relative, strict=True)
-        ]
+        lines = [f"{name}: sd {before} → {after}" for name, before, after, _ in self.rows]
         return "\n".join([*lines, self.sentence])
 
 

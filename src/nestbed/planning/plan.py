@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -16,6 +18,7 @@ from nestbed.evaluation.comparison import Comparison, PolicyEstimate
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
+from nestbed.planning import objective
 from nestbed.planning.identifiability import Identifiability
 from nestbed.policies.signals import Replay
 from nestbed.systems import load, name_of
@@ -23,6 +26,8 @@ from nestbed.systems import load, name_of
 INPUTS, FACTS, VALUES = "inputs.csv", "plan.json", "gains.npz"
 PLAN = "plan"
 """What the plan is called beside the baselines."""
+RIGS = 512
+"""Rigs that tell where inputs lead."""
 LARGEST = 1 << 24
 """Bytes that a file of a plan may have."""
 
@@ -56,6 +61,14 @@ class Plan:
     def horizon(self) -> int:
         """How many experiments there are."""
         return len(self.inputs)
+
+    def predicted(self) -> list[tuple[str, tuple[Any, Any, Any]]]:
+        """Return where the inputs lead: for each observation its name, and 5 %, 50 % and 95 % of rigs, T + 1 each."""
+        rigs = objective.draw(jax.random.key(0), self.system, self.horizon, RIGS)
+        seen = np.asarray(objective.simulate(self.system, rigs, jnp.asarray(self.inputs)[None]).observations)
+        low, middle, high = np.quantile(seen, (0.05, 0.5, 0.95), axis=0)
+        names = self.system.observation_names
+        return [(name, (low[:, i], middle[:, i], high[:, i])) for i, name in enumerate(names)]
 
     def save(self, folder: str | Path) -> Path:
         """Write the inputs (CSV), the gains of plan and baselines, and what can be told (JSON)."""

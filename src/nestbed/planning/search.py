@@ -1,9 +1,9 @@
 """The search: many sequences at once in the unit box, moved by gradients through the simulator and by mutations.
 
 Each round, sequences climb the expected gain for some steps of Adam, on new rigs at every step, so that no rig is
-learned by heart; all are then scored on the same other rigs, and the better ones with children of theirs go on. A child has
-stretches set to a limit, turned round, shifted in time or shaken, which finds other basins, and is all there is where a
-drift has no gradient.
+learned by heart; all are then scored on the same other rigs, and the better ones with children of theirs go on. A child
+has stretches set to a limit, turned round, shifted in time or shaken, which finds other basins, and is all there is
+where a drift has no gradient.
 """
 
 from typing import Any, NamedTuple

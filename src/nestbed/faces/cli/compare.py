@@ -41,8 +41,8 @@ def compare(
     Parameters
     ----------
     runs
-        Folders of runs, whose mean policies after the last iteration are evaluated, and policy files (.npz), such as
-        runs/nonlinear_pendulum/policy_best.npz, whose mean policies are.
+        Folders of plans; folders of runs, whose mean policies after the last iteration are evaluated, and policy files
+        (.npz), such as runs/nonlinear_pendulum/policy_best.npz, whose mean policies are; inputs as CSV.
     """
     from nestbed.faces.cli import sources
     from nestbed.faces.terminal import say, tables

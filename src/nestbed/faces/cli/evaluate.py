@@ -21,7 +21,8 @@ def evaluate(
     policy: Annotated[
         str,
         listing.entries(
-            "Folder of a run (its mean policy after the last iteration), a policy file (.npz), or a baseline: {}.",
+            "Folder of a plan or of a run (its mean policy after the last iteration), a policy file (.npz), inputs "
+            "(.csv), or a baseline: {}.",
             BASELINES,
         ),
     ],

@@ -5,6 +5,7 @@ from nestbed.numerics.registry import Entry, Registry
 COMMANDS = Registry(
     "command",
     Entry("systems", "nestbed.faces.cli.systems:systems", "List the built-in systems."),
+    Entry("design", "nestbed.faces.cli.design:design", "Find the inputs that tell most, in seconds."),
     Entry("config", "nestbed.faces.cli.config:config", "Print the settings of a training, to change and give back."),
     Entry("train", "nestbed.faces.cli.train:train", "Learn a policy that chooses the most informative inputs."),
     Entry("show", "nestbed.faces.cli.show:show", "Print training runs and draw their curves."),

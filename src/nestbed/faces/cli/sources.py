@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError
+from nestbed.planning.plan import FACTS, load_plan, read_inputs
 from nestbed.policies.base import Policy
 from nestbed.policies.registry import BASELINES, baseline
+from nestbed.policies.signals import Replay
 from nestbed.runs import folder as folders
 from nestbed.runs.run import LAST
 from nestbed.systems import load, name_of
@@ -35,6 +37,10 @@ def policy(source: str, system: str | None, horizon: int | None) -> Candidate:
         if model is None:
             raise NestbedError(f"the baseline {source!r} needs a system; add --system, such as --system cart_pole.")
         return Candidate(source, baseline(source, model, horizon), model, str(system))
+    if _planned(place):
+        if model is None and not place.is_dir():
+            raise NestbedError(f"the inputs in {place} need a system; add --system, such as --system cart_pole.")
+        return _plan(place.name, place, model, system)
     if place.is_dir():
         inside = folders.within(place)
         if len(inside) > 1:
@@ -46,19 +52,38 @@ def policy(source: str, system: str | None, horizon: int | None) -> Candidate:
     close = difflib.get_close_matches(source, BASELINES, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise NestbedError(
-        f"there is no {source}{hint}: give the folder of a run, a policy file such as {LAST}, or a baseline with "
-        f"--system: {', '.join(BASELINES)}."
+        f"there is no {source}{hint}: give the folder of a run or a plan, a policy file such as {LAST}, inputs (.csv) "
+        f"or a baseline with --system: {', '.join(BASELINES)}."
     )
 
 
 def trained(places: list[Path], system: BaseSystem) -> dict[str, Candidate]:
     """Return the policies of run folders and policy files, named as shortly as can be."""
-    every = [one for place in places for one in ([place] if _is_file(place) else folders.within(place))]
-    every = list(dict.fromkeys(every))
+    every = list(dict.fromkeys(one for place in places for one in _each(place)))
     short = [_short(place) for place in every]
     clear = len({*short}) == len(short) and not {*short} & {*BASELINES}
     names = short if clear else [str(place) if place.parent.name else f"./{place}" for place in every]
     return {name: _trained(name, place, system, None) for name, place in zip(names, every, strict=True)}
+
+
+def _each(place: Path) -> list[Path]:
+    """Return the place itself, or the runs that a folder holds."""
+    return [place] if _is_file(place) or _planned(place) else folders.within(place)
+
+
+def _planned(place: Path) -> bool:
+    """Return whether a place is the folder of a plan, or a file of inputs."""
+    return (place / FACTS).is_file() if place.is_dir() else place.suffix == ".csv"
+
+
+def _plan(name: str, place: Path, system: BaseSystem | None, title: str | None) -> Candidate:
+    """Return the inputs of a plan's folder or of a CSV file as a policy."""
+    if place.is_dir():
+        plan = load_plan(place, system)
+        return Candidate(name, plan.policy, plan.system, title or name_of(plan.system), plan.horizon)
+    assert system is not None
+    inputs = read_inputs(place, system)
+    return Candidate(name, Replay(system, inputs), system, title or name_of(system), len(inputs))
 
 
 def _is_file(place: Path) -> bool:
@@ -75,7 +100,9 @@ def _short(place: Path) -> str:
 
 
 def _trained(name: str, place: Path, system: BaseSystem | None, title: str | None) -> Candidate:
-    """Return the mean policy of a run's folder after its last iteration, or that of a policy file."""
+    """Return the mean policy of a run's folder after its last iteration, that of a policy file, or given inputs."""
+    if _planned(place):
+        return _plan(name, place, system, title)
     if place.is_dir():
         folders.check_files(place)
         config: Config | None = folders.load_config(place)

@@ -75,6 +75,28 @@ class Training:
         say("  ".join(part for part in parts if part), sys.stderr)
 
 
+class Searching:
+    """Watches a search: a bar with the time left and the best gain so far."""
+
+    def __init__(self, name: str):
+        columns = (Words("{task.description}"), BarColumn(), Words("{task.fields[status]}"), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=SafeConsole(stderr=True))
+        self.task = self.bar.add_task(name, total=None, status="compiling …")
+
+    def __enter__(self) -> "Searching":
+        self.bar.start()
+        return self
+
+    def __call__(self, step: "progress.Progress") -> None:
+        """Show how far it is, and the best so far."""
+        best = getattr(step, "best", None)
+        status = "certifying …" if best is None else f"best so far {best:.2f} nats"
+        self.bar.update(self.task, completed=step.done, total=step.total, status=status)
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
 class Evaluating:
     """A bar per policy with its rate and the time left; says when it compiles."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison, PolicyEstimate
     from nestbed.evaluation.estimates import Estimate
     from nestbed.model.system import BaseSystem
+    from nestbed.planning.identifiability import Identifiability
 
 
 def systems(loaded: "dict[str, BaseSystem]") -> None:
@@ -35,6 +36,19 @@ def systems(loaded: "dict[str, BaseSystem]") -> None:
 
 def _with_unit(name: str, system: "BaseSystem") -> str:
     return f"{name} ({system.units[name]})" if name in system.units else name
+
+
+def identifiability(found: "Identifiability") -> None:
+    """Print each parameter's standard deviation before and after, and what is told."""
+    table = Table(title="what the inputs tell", caption="standard deviations; % of the parameter's own size")
+    table.add_column("parameter", no_wrap=True)
+    for heading in ("prior", "expected after", "share left"):
+        table.add_column(heading, justify="right")
+    for row in found.rows:
+        table.add_row(*row)
+    console = SafeConsole()
+    console.print(table)
+    console.print(Text(found.sentence))
 
 
 def comparison(estimates: "Comparison", title: str, caption: str) -> None:

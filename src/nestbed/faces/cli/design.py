@@ -1,0 +1,74 @@
+"""`nestbed design`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from nestbed.faces.cli import listing
+
+
+def design(
+    system: Annotated[str, listing.system()],
+    *,
+    horizon: listing.Whole | None = None,
+    target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    seconds: float = 20.0,
+    seed: listing.Whole = 0,
+    out: Path | None = None,
+) -> None:
+    """Find the inputs that tell most about a system's unknown parameters, and certify what they gain.
+
+    For example:
+
+    nestbed design nonlinear_pendulum
+
+    nestbed design my_motor.py:Motor --horizon 100 --target inertia --out results/motor
+
+    nestbed compare my_motor.py:Motor results/motor --baselines random prbs
+
+    Parameters
+    ----------
+    horizon
+        T: experiments (time steps); by default the system's own.
+    target
+        Parameters of interest, the others being nuisance; all by default.
+    seconds
+        That the search may take, compiling included; certificates come on top. Ctrl-C ends it early and keeps the best.
+    seed
+        Seed of all randomness.
+    out
+        Folder for the inputs (CSV), what they gain and tell (JSON), and the figure (PNG); by default designs/SYSTEM.
+    """
+    import jax
+
+    from nestbed.faces import figures
+    from nestbed.faces.terminal import bars, say, tables
+    from nestbed.numerics import storage
+    from nestbed.numerics.errors import seed_from
+    from nestbed.planning.design import design as search
+    from nestbed.systems import load, name_of
+
+    model = load(system)
+    seed_from(seed)
+    folder = storage.writable(Path("designs") / name_of(model) if out is None else out)
+    with bars.Searching("design") as progress:
+        plan = search(
+            jax.random.key(seed),
+            model,
+            horizon=horizon,
+            target=target or None,
+            seconds=seconds,
+            progress=progress,
+        )
+    plan.save(folder)
+    with storage.saving(folder):
+        figures.plan(plan, plan.predicted(), folder / "plan.png")
+    caption = f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s, {plan.gain.records} records"
+    tables.comparison(plan.comparison, system, caption)
+    tables.identifiability(plan.identifiability)
+    if plan.origin != "the search":
+        say(f"The inputs are {plan.origin}.")
+    say(f"Saved {folder}: inputs.csv, plan.json, plan.png")
