@@ -126,6 +126,7 @@ def test_particles_carry_their_own_filters():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_mutant_carry_not_resampled_with_its_particle_is_caught(monkeypatch):
     take = particles.take
 
@@ -139,6 +140,7 @@ def test_mutant_carry_not_resampled_with_its_particle_is_caught(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_mutant_carry_of_a_rejected_move_is_caught(monkeypatch):
     monkeypatch.setattr(metropolis, "_accepted", lambda accept, new, old: new)
     with pytest.raises(AssertionError):
