@@ -16,6 +16,8 @@ from nestbed.training import score_climbing
 from nestbed.training.score_climbing import ScoreClimbing, objective, transformation
 from toys import TRAINING, Drive, Leak, LinearLeak
 
+pytestmark = pytest.mark.filterwarnings("ignore:experiments gain about as much")  # with few particles
+
 TINY = TRAINING.policy
 SMALL = TRAINING
 BARE = nb.PolicyConfig(encoder=(), recurrent=(), head=())
