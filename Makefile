@@ -11,10 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE  # a start that compiles all of jax anew takes 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
 	touch $@
 
-demo: .venv/ready  ## learn a policy for the nonlinear pendulum and compare it with random and PRBS designs
+demo: .venv/ready  ## find the best inputs for the nonlinear pendulum and compare them with the inputs of today
 	rm -rf results/demo
-	$(BIN)/nestbed train nonlinear_pendulum --out results/demo/trained
-	$(BIN)/nestbed compare nonlinear_pendulum results/demo/trained --out results/demo
+	$(BIN)/nestbed design nonlinear_pendulum --seconds 15 --out results/demo
 
 lint: .venv/ready
 	$(BIN)/ruff check .

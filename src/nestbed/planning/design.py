@@ -201,5 +201,6 @@ def _identified(key: jax.Array, system: BaseSystem, inputs: Float[np.ndarray, "T
     once = np.asarray(_information(key, system, jnp.asarray(inputs)))
     twice = np.asarray(_information(key, system, jnp.asarray(np.concatenate([inputs, inputs]))))
     every = (True,) * len(system.prior)
-    more = [float(jnp.mean(objective.about(jnp.asarray(found), every))) for found in (once, twice)]
-    return identify(system, once, more[1] - more[0])
+    before = objective.precision(system)
+    more = [float(jnp.mean(objective.about(jnp.asarray(found), before, every))) for found in (once, twice)]
+    return identify(system, once, before, more[1] - more[0])

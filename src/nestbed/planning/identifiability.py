@@ -78,12 +78,16 @@ def _deviation(value: float, relative: bool) -> str:
     return f"{100 * value:.3g} %" if relative else f"{value:.3g}"
 
 
-def identify(system: BaseSystem, information: Float[np.ndarray, "R d d"], longer: float) -> Identifiability:
+def identify(
+    system: BaseSystem, information: Float[np.ndarray, "R d d"], precision: Float[np.ndarray, " d"], longer: float
+) -> Identifiability:
     """Return what records of this information tell, in prior-whitened coordinates, on average over rigs."""
     prior = system.parameters
-    covariance = np.linalg.inv(information + np.eye(information.shape[1])).mean(axis=0)
+    roots = np.sqrt(precision)
+    units = information / (roots[:, None] * roots)  # in units of the prior's own deviations
+    covariance = np.linalg.inv(units + np.eye(len(precision))).mean(axis=0)
     relative = tuple(bool(marginal.logarithmic) for marginal in prior.marginals)
-    scales = np.array(prior.scales)
+    scales = np.array(prior.scales) / roots
     slopes = np.where(relative, 1.0, prior.slopes)  # of parameters against their coordinates, but for logarithms
     spread = scales * slopes
     values, vectors = np.linalg.eigh(covariance)
@@ -105,9 +109,9 @@ def identify(system: BaseSystem, information: Float[np.ndarray, "R d d"], longer
 def _named(names: tuple[str, ...], coefficients: np.ndarray, relative: tuple[bool, ...]) -> str:
     """Return a direction in words: mass · length² where all that matter are logarithms, else a sum."""
     size = np.abs(coefficients)
-    counted = [i for i in np.argsort(-size, kind="stable") if size[i] > SMALL * size.max()]
-    lead = coefficients[counted[0]]
-    shares = {i: coefficients[i] / lead for i in sorted(counted)}
+    counted = [i for i in range(len(size)) if size[i] > SMALL * size.max()]
+    lead = next(coefficients[i] for i in counted if size[i] > 0.99 * size.max())
+    shares = {i: coefficients[i] / lead for i in counted}
     if len(counted) == 1:
         return names[counted[0]]
     if all(relative[i] for i in counted):
@@ -116,7 +120,8 @@ def _named(names: tuple[str, ...], coefficients: np.ndarray, relative: tuple[boo
         above = [_power(names[i], power) for i, power in powers.items() if power > 0]
         below = [_power(names[i], -power) for i, power in powers.items() if power < 0]
         return " · ".join(above or ["1"]) + "".join(f" / {part}" for part in below)
-    terms = [f"{'−' if share < 0 else '+'} {abs(share):.2g} {names[i]}" for i, share in shares.items()]
+    sizes = {i: "" if abs(abs(share) - 1.0) < 0.005 else f"{abs(share):.2g} " for i, share in shares.items()}
+    terms = [f"{'−' if share < 0 else '+'} {sizes[i]}{names[i]}" for i, share in shares.items()]
     return " ".join(terms).removeprefix("+ ")
 
 

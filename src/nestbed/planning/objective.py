@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed import likelihood as likelihoods
@@ -75,15 +76,29 @@ def gains(
 ) -> Float[Array, "K R"]:
     """Return what each sequence gains on each rig about the parameters that are a target, the others being nuisance."""
     found = information(system, rigs, simulate(system, rigs, inputs))
-    return about(found, target).reshape(inputs.shape[0], -1)
+    return about(found, precision(system), target).reshape(inputs.shape[0], -1)
 
 
-def about(information: Float[Array, "C d d"], target: tuple[bool, ...]) -> Float[Array, " C"]:
-    """Return ½ log det of the precision that the target gains; NaN where it is not finite."""
-    order = jnp.array(sorted(range(len(target)), key=lambda i: target[i]))  # nuisance first: its part is divided out
-    precision = information + jnp.eye(len(target))
-    factor = linear_algebra.cholesky(precision[:, order][:, :, order])
-    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2))[:, -sum(target) :], axis=-1)
+def precision(system: BaseSystem) -> Float[np.ndarray, " d"]:
+    """Return the prior's precision in whitened coordinates: about 1, and 1 where its variance is not known well."""
+    _, variance, _ = system.parameters.moments
+    found = np.array(system.parameters.scales) ** 2 / variance
+    return np.where(np.isfinite(found) & (found > 1.0 / HEAVY), found, 1.0)
+
+
+HEAVY = 4.0
+"""Variance in whitened coordinates beyond which a prior has heavy tails, so that the middle of it counts."""
+
+
+def about(
+    information: Float[Array, "C d d"], precision: Float[np.ndarray, " d"], target: tuple[bool, ...]
+) -> Float[Array, " C"]:
+    """Return ½ log det of the precision that the target has, less that before; NaN where it is not finite."""
+    order = np.array(sorted(range(len(target)), key=lambda i: target[i]))  # nuisance first: its part is divided out
+    after = information + jnp.diag(jnp.asarray(precision))
+    factor = linear_algebra.cholesky(after[:, order][:, :, order])
+    before = 0.5 * float(np.log(precision[np.array(target)]).sum())
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2))[:, -sum(target) :], axis=-1) - before
 
 
 def _rows(values: Components, count: int) -> Components:

@@ -1,0 +1,212 @@
+"""The best inputs: the gain that is searched, the search, what is told, and what is kept on disk."""
+
+import itertools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nestbed as nb
+from nestbed.faces.cli import sources
+from nestbed.faces.cli.design import design as command
+from nestbed.planning import identifiability, objective, search, starts
+from nestbed.planning.design import design
+from nestbed.planning.plan import read_inputs
+from toys import Drive, Leak
+
+KEY = jax.random.key(0)
+LEAK = f"{Path(__file__).parents[1] / 'toys.py'}:Leak"
+ALL = (True,)
+
+
+class Product(nb.System):
+    """Only a · b acts, so that a / b stays what it was."""
+
+    state = ("x",)
+    designs = nb.Box(u=(-1.0, 1.0))
+    prior = {"a": dist.LogNormal(0.0, 0.3), "b": dist.LogNormal(0.5, 0.3)}
+    step, diffusion, noise_floor = 1.0, (0.05,), 0.0
+    defaults = nb.Defaults(horizon=4)
+
+    def drift(self, x, u, theta):
+        return theta.a * theta.b * u.u - x.x
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return design(KEY, Leak(), rounds=4)
+
+
+def test_the_gain_of_a_linear_system_is_the_exact_one():
+    """x' = x + θu + noise, θ and noise of unit variance: ½ log(1 + Σ u²), on every rig."""
+    system = Drive()
+    rigs = objective.draw(KEY, system, 3, 16)
+    inputs = jnp.array([[[1.0], [-0.5], [0.25]], [[0.0], [0.0], [0.0]]])
+    found = objective.gains(system, rigs, inputs, ALL)
+    truth = 0.5 * np.log1p((np.asarray(inputs) ** 2).sum((1, 2)))
+    np.testing.assert_allclose(found, np.broadcast_to(truth[:, None], (2, 16)), rtol=1e-6, atol=1e-12)
+
+
+def test_what_a_target_gains_is_the_drop_of_its_marginal_variance():
+    """By plain inverses, for a random information; without dividing the nuisance out it would be more."""
+    random = np.random.default_rng(0)
+    roots = random.standard_normal((5, 4, 6))
+    information = roots @ np.swapaxes(roots, 1, 2)
+    target = (True, False, True, False)
+    covariance = np.linalg.inv(information + np.eye(4))[:, [0, 2]][:, :, [0, 2]]
+    truth = -0.5 * np.log(np.linalg.det(covariance))
+    np.testing.assert_allclose(objective.about(jnp.asarray(information), np.ones(4), target), truth, rtol=1e-9)
+    known = 0.5 * np.log(np.linalg.det((information + np.eye(4))[:, [0, 2]][:, :, [0, 2]]))
+    assert (truth < known - 0.01).all()
+    whole = objective.about(jnp.asarray(information), np.ones(4), (True,) * 4)
+    np.testing.assert_allclose(whole, 0.5 * np.log(np.linalg.det(information + np.eye(4))), rtol=1e-9)
+
+
+def test_the_search_is_not_below_brute_force(plan):
+    """Of all sequences of five levels over four experiments, on rigs that neither has seen."""
+    system = Leak()
+    levels = np.array(list(itertools.product(np.linspace(-1.0, 1.0, 5), repeat=4)))[:, :, None]
+    found = system.designs.unscale(plan.inputs)[None]
+    scores = np.asarray(
+        jax.jit(lambda unit: search.score(KEY, system, unit, ALL, 256))(np.concatenate([levels, found]))
+    )
+    assert scores[-1] > scores[:-1].max() - 0.01
+    assert scores[-1] > np.median(scores) + 0.1
+
+
+def test_the_plan_is_not_below_any_baseline(plan):
+    low, high = plan.gain.interval
+    assert low <= plan.gain.mean <= high
+    for each in plan.comparison[1:]:
+        assert plan.comparison.difference("plan", each.policy).interval.high > 0.0
+    assert plan.comparison[0].policy == "plan"
+    assert system_box(plan)
+
+
+def system_box(plan):
+    return bool(plan.system.designs.contains(plan.inputs).all())
+
+
+def test_as_many_rounds_give_the_same_inputs(plan):
+    again = design(KEY, Leak(), rounds=4)
+    np.testing.assert_array_equal(plan.inputs, again.inputs)
+    assert again.rounds == 4
+
+
+def test_rounds_only_rise():
+    """What is returned is scored no worse than what was given, on the same rigs."""
+    system = Leak()
+    unit = jnp.asarray(starts.random(0, system, 4, 8))
+    before = jax.jit(lambda unit: search.score(jax.random.key(2), system, unit, ALL, search.JUDGES))(unit)
+    after = search.climb(KEY, jax.random.key(2), system, unit, ALL, jnp.asarray(0.1))
+    assert (np.asarray(after.score) >= np.asarray(before) - 1e-9).all()
+    assert np.asarray(after.score).mean() > np.asarray(before).mean()
+    assert np.abs(np.asarray(after.unit)).max() <= 1.0
+
+
+def test_children_stay_in_the_box_and_differ():
+    unit = jnp.asarray(starts.random(0, Leak(), 20, 64))
+    children = np.asarray(search.mutate(KEY, unit))
+    assert np.abs(children).max() <= 1.0
+    assert np.mean([not np.array_equal(a, b) for a, b in zip(children, np.asarray(unit), strict=True)]) > 0.6
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 7])
+def test_classical_signals_fill_any_horizon(horizon):
+    found = starts.classical(Leak(), horizon)
+    assert found.shape[1:] == (horizon, 1)
+    assert np.abs(found).max() <= 1.0
+
+
+def test_a_direction_that_nothing_tells_is_named():
+    found = design(KEY, Product(), rounds=2).identifiability
+    assert [each.name for each in found.directions] == ["a · b", "a / b"]
+    best, worst = (each.ratio for each in found.directions)
+    assert best < 0.3
+    assert worst == pytest.approx(1.0, abs=1e-6)
+    assert found.sentence.startswith("told: a · b well; a / b not at all")
+    assert found.before == pytest.approx((0.3, 0.3), rel=1e-4)
+    assert all(found.relative)
+
+
+def test_directions_in_words():
+    named = identifiability._named
+    names, logs = ("mass", "length", "gain"), (True, True, False)
+    assert named(names, np.array([1.0, 2.0, 0.0]), logs) == "mass · length²"
+    assert named(names, np.array([-1.0, 2.0, 0.0]), logs) == "length² / mass"
+    assert named(names, np.array([0.1, 2.0, 0.0]), logs) == "length"
+    assert named(names, np.array([1.0, 0.0, -0.5]), logs) == "mass − 0.5 gain"
+
+
+def test_a_target_is_designed_for():
+    """About one of two parameters that act apart, its own plan is the better one."""
+
+    class Two(Product):
+        diffusion = (0.3,)
+
+        def drift(self, x, u, theta):
+            return theta.a * jnp.maximum(u.u, 0.0) + theta.b * jnp.minimum(u.u, 0.0) - x.x
+
+    own = design(KEY, Two(), target="a", rounds=3)
+    assert own.target == ("a",)
+    assert own.gain.target == ("a",)
+    assert (own.inputs > 0.9).all()
+
+
+def test_plans_are_kept(plan, tmp_path):
+    again = nb.load_plan(plan.save(tmp_path / "leak"), Leak())
+    np.testing.assert_array_equal(again.inputs, plan.inputs)
+    assert again.gain.interval == plan.gain.interval
+    assert again.identifiability == plan.identifiability
+    assert str(again.comparison) == str(plan.comparison)
+    with pytest.raises(nb.NestbedError, match="holds no plan that nestbed can read"):
+        nb.load_plan(tmp_path, Leak())
+    (tmp_path / "leak" / "plan.json").write_text("[]")
+    with pytest.raises(nb.NestbedError, match="holds no plan that nestbed can read"):
+        nb.load_plan(tmp_path / "leak", Leak())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("t,flwo\n0,1\n", "has the columns t, flwo, but Leak needs one for each design: flow"),
+        ("flow\n1\nx\n", "has 'x' in experiment 1, but inputs are finite numbers"),
+        ("flow\n1\n7\n", r"flow = 7 in experiment 1, outside the limits \(-1.0, 1.0\)"),
+        ("", "of an empty file"),
+    ],
+)
+def test_inputs_that_cannot_be_used_get_a_sentence(tmp_path, text, told):
+    (tmp_path / "inputs.csv").write_text(text)
+    with pytest.raises(nb.NestbedError, match=told):
+        read_inputs(tmp_path / "inputs.csv", Leak())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"seconds": 0}, "seconds is 0, but it must be a positive number"),
+        ({"rounds": 0}, "rounds is 0, but it must be a whole number"),
+        ({"target": "rat"}, "no parameter 'rat' to be a target; did you mean 'rate'"),
+    ],
+)
+def test_mistakes_get_a_sentence(settings, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        design(KEY, Leak(), **settings)
+
+
+def test_the_command_saves_what_others_take(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command(LEAK, seconds=0.1, out=tmp_path / "leak")
+    told = capsys.readouterr().out
+    assert "best signal" in told
+    assert "what the inputs tell" in told
+    assert {file.name for file in (tmp_path / "leak").iterdir()} >= {"inputs.csv", "plan.json", "plan.png"}
+    for place in ("leak", "leak/inputs.csv"):
+        found = sources.policy(place, LEAK, None)
+        assert found.horizon == 4
+        assert found.policy.table.shape == (4, 1)
+    with pytest.raises(nb.NestbedError, match=r"inputs.csv need a system; add --system"):
+        sources.policy("leak/inputs.csv", None, None)
