@@ -157,7 +157,9 @@ def test_every_module_is_behind_some_cell_or_known_to_be_behind_none():
     loaded = [systems.load(name) for name in SYSTEMS]
     roots = {root for system in loaded for trained in (True, False) for root in cells._roots(system, True, trained)}
     left = every - set(sources.modules(*roots)) - sources.NUMBERLESS
-    shown = {name for name in left if name.startswith("nestbed.faces")}
+    shown = {
+        name for name in left if name.startswith(("nestbed.faces", "nestbed.planning"))
+    }  # of no table of the paper
     assert left - shown == {
         *("nestbed.evaluation.posterior", "nestbed.training.toml"),
         *("nestbed.systems.loading", "nestbed.systems.registry"),
