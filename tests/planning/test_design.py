@@ -141,6 +141,7 @@ def test_directions_in_words():
     assert named(names, np.array([1.0, 0.0, -0.5]), logs) == "mass − 0.5 gain"
 
 
+@pytest.mark.slow
 def test_a_target_is_designed_for():
     """About one of two parameters that act apart, its own plan is the better one."""
 
