@@ -104,6 +104,7 @@ def test_evidence_and_divergence_are_the_exact_ones():
         assert off.std() < 0.2
 
 
+@pytest.mark.slow
 def test_outcomes_have_the_distribution_of_the_model_however_few_the_particles():
     """With 8 particles, refreshed at every step: moments of 20,000 records against simulated ones, z below 4.5."""
     system, count = Leak(), 20_000

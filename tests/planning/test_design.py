@@ -13,7 +13,7 @@ import nestbed as nb
 from nestbed.faces.cli import sources
 from nestbed.faces.cli.design import design as command
 from nestbed.planning import identifiability, objective, search, starts
-from nestbed.planning.design import design
+from nestbed.planning.design import _identified, design
 from nestbed.planning.plan import read_inputs
 from toys import Drive, Leak
 
@@ -122,7 +122,7 @@ def test_classical_signals_fill_any_horizon(horizon):
 
 
 def test_a_direction_that_nothing_tells_is_named():
-    found = design(KEY, Product(), rounds=2).identifiability
+    found = _identified(KEY, Product(), np.array([[1.0], [-1.0], [1.0], [-1.0]]))
     assert [each.name for each in found.directions] == ["a · b", "a / b"]
     best, worst = (each.ratio for each in found.directions)
     assert best < 0.3
