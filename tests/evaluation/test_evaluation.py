@@ -238,12 +238,14 @@ def test_gains_at_the_limit_of_their_particles_are_told_and_not_ranked(tmp_path,
 
 
 def test_an_estimate_below_its_lower_bound_is_not_ranked():
-    low, bound, high = estimated(low=(3.0, 0.3), bound=(5.0, 0.3), high=(6.0, 0.1))
+    low, bound, high = estimated(low=(3.0, 0.1), bound=(5.0, 0.1), high=(6.0, 0.1))
     found = comparison.Comparison([dataclasses.replace(low, spce=bound), high])
     with pytest.raises(nb.NestbedError, match=r"3\.00 nats, is below its own lower bound sPCE, 5\.00"):
         found.beats("high", "low")
     fine = comparison.Comparison([dataclasses.replace(low, spce=low), high])
     assert fine.beats("high", "low") > 0.9
+    few = nb.PolicyEstimate(np.array([0.20, 0.22]), spce=nb.Estimate(np.array([0.38, 0.40])))
+    assert not few.doubt  # two seeds say nothing, however near to each other
 
 
 def test_what_the_bounds_leave_open_is_not_won():

@@ -12,9 +12,11 @@ import pytest
 import nestbed as nb
 from nestbed.faces.cli import sources
 from nestbed.faces.cli.design import design as command
+from nestbed.numerics import interrupts
 from nestbed.planning import identifiability, objective, search, starts
-from nestbed.planning.design import _identified, design
+from nestbed.planning.design import _Budget, _handed_out, _identified, _searched, design
 from nestbed.planning.plan import read_inputs
+from nestbed.policies.signals import Replay
 from toys import Drive, Leak
 
 KEY = jax.random.key(0)
@@ -88,6 +90,40 @@ def test_the_plan_is_not_below_any_baseline(plan):
 
 def system_box(plan):
     return bool(plan.system.designs.contains(plan.inputs).all())
+
+
+def certified(**means):
+    """Return a comparison of certificates with such means and hardly any error."""
+    noise = np.linspace(-1e-3, 1e-3, 64)
+    estimates = []
+    for name, mean in means.items():
+        found = nb.Certificate(mean + noise, mean + noise, np.ones(64), 64, 4, origin=(0,))
+        estimates.append(nb.PolicyEstimate(found.values, policy=name, certificate=found))
+    return nb.Comparison(estimates)
+
+
+def test_a_signal_that_gains_more_is_handed_out_instead():
+    system = Leak()
+    candidates = {name: Replay(system, [[value]]) for name, value in (("plan", 0.1), ("chirp", 0.2))}
+    candidates["random"] = nb.policies.Random(system)
+    assert _handed_out(candidates, certified(plan=1.0, chirp=0.9, random=0.8))[0] == "plan"
+    name, found = _handed_out(candidates, certified(plan=1.0, chirp=1.1, random=0.8))
+    assert name == "chirp"
+    assert [(each.policy, round(each.mean, 6)) for each in found] == [("plan", 1.1), ("chirp", 1.1), ("random", 0.8)]
+    with pytest.warns(UserWarning, match="random inputs gain more than what was found"):
+        assert _handed_out(candidates, certified(plan=1.0, chirp=0.9, random=1.2))[0] == "plan"
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
+    """Asked to stop after two rounds of a thousand."""
+    told = []
+    monkeypatch.setattr(interrupts, "taken", lambda: len(told) >= 2)
+    budget = _Budget(0.0, 20.0, 1000)
+    best, _ = _searched(KEY, Leak(), 4, ALL, budget, told.append)
+    assert budget.done == 2
+    assert [step.done for step in told] == [1, 2]
+    assert told[-1].total == 1000
+    assert np.abs(np.asarray(best)).max() <= 1.0
 
 
 def test_as_many_rounds_give_the_same_inputs(plan):

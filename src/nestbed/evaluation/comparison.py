@@ -44,9 +44,10 @@ class PolicyEstimate(Estimate):
         """A sentence on why the estimate is too low to be compared, or nothing."""
         if self.limit:
             return self.limit
-        if self.spce is None or not self.spce.mean - self.mean > SURE * np.hypot(
-            self.spce.standard_error, self.standard_error
-        ):
+        if self.spce is None:
+            return ""
+        bound, own = ((each.standard_error, len(each.values)) for each in (self.spce, self))
+        if not chance_above(self.spce.mean - self.mean, bound, own) > SURE:
             return ""
         return (
             f"the estimate, {self.mean:.2f} nats, is below its own lower bound sPCE, {self.spce.mean:.2f}, so it is "
@@ -247,8 +248,8 @@ def _chance(comparison: Comparison, one: str, other: str) -> str:
     return "" if comparison.doubts.keys() & {one, other} else f"{comparison.beats(one, other):.6f}"
 
 
-SURE = 3.0
-"""Standard errors by which an estimate must be below its lower bound to be too low."""
+SURE = 0.999
+"""Probability with which an estimate must be below its lower bound to be called too low."""
 
 
 def _told(estimate: PolicyEstimate) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -82,23 +83,39 @@ def design(
     wanted = tuple(names is None or name in names for name in system.prior)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
-    found, classical, done = _searched(search_key, system, steps, wanted, begun, seconds, rounds, progress)
+    budget = _Budget(begun, seconds, rounds)
+    found, classical = _searched(search_key, system, steps, wanted, budget, progress)
     finalists = jnp.concatenate([found[:FINALISTS], classical[:1]])
     scores = np.asarray(_scored(final_key, system, finalists, wanted, FINAL))
-    ranked = finalists[np.argsort(-scores, kind="stable")]
-    origin = "the search"
-    comparison = _compared(gain_key, system, steps, names, ranked[0], classical[0])
-    best = max(comparison, key=lambda each: each.mean).policy
-    inputs = _inputs(system, ranked[0])
-    if best != PLAN and comparison.difference(best, PLAN).interval.low > 0.0 and best == SIGNAL:
-        inputs, origin = _inputs(system, classical[0]), "a classical signal, which nothing beat"
-        comparison = _first(comparison, best)
+    candidates = _candidates(system, steps, finalists[int(np.argmax(scores))], classical[0])
+    comparison = compare(gain_key, system, candidates, horizon=steps, records=RECORDS, target=names, progress=progress)
+    name, comparison = _handed_out(candidates, comparison)
+    chosen = candidates[name]
+    assert isinstance(chosen, Replay)
+    inputs = chosen.signal(steps)
     spent = time.monotonic() - begun
-    known = _identified(final_key, system, inputs)
-    return Plan(system, inputs, names, comparison, known, done, spent, origin)
+    return Plan(system, inputs, names, comparison, _identified(final_key, system, inputs), budget.done, spent, name)
 
 
 SIGNAL = "best signal"
+
+
+class _Budget:
+    """Seconds or rounds that a search may take, and how many rounds are done."""
+
+    def __init__(self, begun: float, seconds: float, rounds: int | None):
+        self.begun, self.seconds, self.rounds, self.done = begun, seconds, rounds, 0
+
+    @property
+    def share(self) -> float:
+        """How much of it is spent."""
+        return (time.monotonic() - self.begun) / self.seconds if self.rounds is None else self.done / self.rounds
+
+    def tell(self, progress: Watch[Progress] | None, best: float) -> None:
+        """Tell whoever watches how far it is."""
+        if progress is not None:
+            total = round(self.seconds) if self.rounds is None else self.rounds
+            progress(Searching("design", min(total, round(self.share * total)), total, best))
 
 
 def _searched(
@@ -106,12 +123,10 @@ def _searched(
     system: BaseSystem,
     horizon: int,
     target: tuple[bool, ...],
-    begun: float,
-    seconds: float,
-    rounds: int | None,
+    budget: _Budget,
     progress: Watch[Progress] | None,
-) -> tuple[Any, Any, int]:
-    """Return the best sequences, the classical ones in order of their scores, and how many rounds there were."""
+) -> tuple[Any, Any]:
+    """Return sequences, the best first, and the classical ones in order of their scores."""
     start_key, judge_key, round_key = jax.random.split(key, 3)
     islands = max(1, min(2, blocks.cores()))
     seed = int(jax.random.randint(start_key, (), 0, 2**31 - 1))
@@ -122,47 +137,49 @@ def _searched(
     known = min(len(classical), islands * POPULATION // 4)
     unit = np.concatenate([np.asarray(classical[:known]), fresh[: islands * POPULATION - known]])
     random = np.random.default_rng(seed)
-    done = 0
-    while True:
-        share = done / rounds if rounds is not None else (time.monotonic() - begun) / seconds
-        if (done and share >= 1.0) or interrupts.taken():
-            break
-        now_key = jax.random.fold_in(round_key, done)
-        rate = jnp.asarray(search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** min(1.0, share))
-        scoring = jax.random.fold_in(judge_key, done // JUDGED)
+    while not (budget.done and budget.share >= 1.0) and not interrupts.taken():
+        now_key = jax.random.fold_in(round_key, budget.done)
+        share = min(1.0, budget.share)
         try:
-            climbed = blocks.run(
-                islands,
-                1,
-                lambda i: jax.block_until_ready(
-                    search.climb(
-                        jax.random.fold_in(now_key, i),  # noqa: B023
-                        scoring,  # noqa: B023
-                        system,
-                        jnp.asarray(unit[i::islands]),  # noqa: B023
-                        target,
-                        rate,  # noqa: B023
-                    )
-                ),
+            climbed = _climbed(
+                now_key, jax.random.fold_in(judge_key, budget.done // JUDGED), system, unit, target, share, islands
             )
         except KeyboardInterrupt:
-            if not done:
+            if not budget.done:
                 raise
             interrupts.taken()
             break
-        sequences = np.concatenate([np.asarray(each.unit) for each in climbed])
-        scores = np.concatenate([np.asarray(each.score) for each in climbed])
-        best = np.argsort(-scores, kind="stable")
-        keep = max(2, round(len(best) * (ELITE if share < LATE else LATE_ELITE)))
-        elite = sequences[best[:keep]]
-        parents = elite[random.integers(0, keep, len(best) - keep)]
-        children = np.asarray(search.mutate(jax.random.fold_in(now_key, islands), jnp.asarray(parents)))
-        unit = np.concatenate([elite, children])
-        done += 1
-        if progress is not None:
-            spent = (done, rounds) if rounds is not None else (round(time.monotonic() - begun), round(seconds))
-            progress(Searching("design", min(spent[0], spent[1]), spent[1], float(scores[best[0]])))
-    return jnp.asarray(unit), classical, done
+        keep = max(2, round(len(unit) * (ELITE if share < LATE else LATE_ELITE)))
+        elite = np.asarray(climbed.unit[:keep])
+        parents = elite[random.integers(0, keep, len(unit) - keep)]
+        children = search.mutate(jax.random.fold_in(now_key, islands), jnp.asarray(parents))
+        unit = np.concatenate([elite, np.asarray(children)])
+        budget.done += 1
+        budget.tell(progress, float(climbed.score[0]))
+    return jnp.asarray(unit), classical
+
+
+def _climbed(
+    key: jax.Array,
+    judge_key: jax.Array,
+    system: BaseSystem,
+    unit: Float[np.ndarray, "K T du"],
+    target: tuple[bool, ...],
+    share: float,
+    islands: int,
+) -> search.Sequences:
+    """Return where sequences climb to in a round, each core with a part of them; the best first."""
+    rate = jnp.asarray(search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** share)
+
+    def island(i: int) -> search.Sequences:
+        part = jnp.asarray(unit[i::islands])
+        found = search.climb(jax.random.fold_in(key, i), judge_key, system, part, target, rate)
+        return search.Sequences(np.asarray(found.unit), np.asarray(found.score))
+
+    parts = blocks.run(islands, 1, island)
+    every = search.Sequences(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    order = np.argsort(-every.score, kind="stable")
+    return search.Sequences(every.unit[order], every.score[order])
 
 
 @eqx.filter_jit
@@ -170,24 +187,26 @@ def _scored(key: jax.Array, system: BaseSystem, unit: Any, target: tuple[bool, .
     return search.score(key, system, unit, target, rigs)
 
 
-def _inputs(system: BaseSystem, unit: Any) -> Float[np.ndarray, "T du"]:
-    return np.asarray(system.designs.clip(system.designs.scale(np.asarray(unit))))
+def _candidates(system: BaseSystem, horizon: int, unit: Any, signal: Any) -> dict[str, Policy]:
+    """Return the plan and what it must beat."""
+    plan, classical = (Replay(system, system.designs.clip(system.designs.scale(np.asarray(u)))) for u in (unit, signal))
+    return {PLAN: plan, **{name: baseline(name, system, horizon) for name in BESIDE}, SIGNAL: classical}
 
 
-def _compared(
-    key: jax.Array, system: BaseSystem, horizon: int, target: tuple[str, ...] | None, unit: Any, signal: Any
-) -> Comparison:
-    """Certify the plan and the baselines on the same rigs."""
-    policies: dict[str, Policy] = {PLAN: Replay(system, _inputs(system, unit))}
-    policies |= {name: baseline(name, system, horizon) for name in BESIDE}
-    policies[SIGNAL] = Replay(system, _inputs(system, signal))
-    return compare(key, system, policies, horizon=horizon, records=RECORDS, target=target)
+def _handed_out(candidates: dict[str, Policy], comparison: Comparison) -> tuple[str, Comparison]:
+    """Return which signal is handed out, the plan unless another surely gains more, and its estimate as the plan's.
 
-
-def _first(comparison: Comparison, name: str) -> Comparison:
-    """Return the same with one policy's estimate as the plan's."""
-    chosen = next(each for each in comparison if each.policy == name)
-    return Comparison([dataclasses.replace(chosen, policy=PLAN), *(each for each in comparison if each.policy != PLAN)])
+    A policy that draws its inputs is no signal; where one gains more than all signals, that is told.
+    """
+    best = max(comparison, key=lambda each: each.mean).policy
+    if best == PLAN or comparison.difference(best, PLAN).interval.low <= 0.0:
+        return PLAN, comparison
+    if not isinstance(candidates[best], Replay):
+        warnings.warn(f"{best} inputs gain more than what was found; give the search more seconds.", stacklevel=3)
+        return PLAN, comparison
+    chosen = next(each for each in comparison if each.policy == best)
+    others = [each for each in comparison if each.policy != PLAN]
+    return best, Comparison([dataclasses.replace(chosen, policy=PLAN), *others])
 
 
 @eqx.filter_jit

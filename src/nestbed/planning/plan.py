@@ -43,7 +43,7 @@ class Plan:
     identifiability: Identifiability
     rounds: int  # of the search
     seconds: float  # that it took
-    origin: str = "the search"  # where the inputs come from: the search, or the baseline that nothing beat
+    origin: str = PLAN  # the plan itself, or the baseline that gained more, whose signal was taken instead
 
     @property
     def policy(self) -> Replay:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import optax
+from jaxtyping import Array, Float, Int, Shaped
 
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
@@ -29,8 +30,8 @@ BETAS = (0.9, 0.99)
 class Sequences(NamedTuple):
     """Inputs in the unit box, ±1, and what they were scored with."""
 
-    unit: Float[Array, "K T du"]
-    score: Float[Array, " K"]
+    unit: Shaped[Any, "K T du"]
+    score: Shaped[Any, " K"]
 
 
 @eqx.filter_jit
@@ -47,19 +48,16 @@ def climb(
     def value(unit: Any, rigs: objective.Rigs) -> Any:
         return jnp.sum(_mean(objective.gains(system, rigs, system.designs.scale(unit), target)))
 
-    def step(i: Int[Array, ""], state: Any) -> Any:
-        unit, slope, square = state
+    adam = optax.scale_by_adam(*BETAS, eps=1e-9)
+
+    def step(i: Int[Array, ""], so_far: Any) -> Any:
+        unit, state = so_far
         rigs = objective.draw(jax.random.fold_in(key, i), system, unit.shape[1], RIGS)
         gradient = jax.grad(value)(unit, rigs)
-        gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
-        slope = BETAS[0] * slope + (1.0 - BETAS[0]) * gradient
-        square = BETAS[1] * square + (1.0 - BETAS[1]) * gradient**2
-        corrected = slope / (1.0 - BETAS[0] ** (i + 1.0))
-        scale = jnp.sqrt(square / (1.0 - BETAS[1] ** (i + 1.0))) + 1e-9
-        return jnp.clip(unit + rate * corrected / scale, -1.0, 1.0), slope, square
+        move, state = adam.update(jnp.where(jnp.isfinite(gradient), gradient, 0.0), state)
+        return jnp.clip(unit + rate * move, -1.0, 1.0), state
 
-    zero = jnp.zeros_like(unit)
-    climbed, _, _ = jax.lax.fori_loop(0, STEPS, step, (unit, zero, zero))
+    climbed, _ = jax.lax.fori_loop(0, STEPS, step, (unit, adam.init(unit)))
     both = score(judge_key, system, jnp.concatenate([unit, climbed]), target, JUDGES)
     before, after = jnp.split(both, 2)
     better = after > before

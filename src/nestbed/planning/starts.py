@@ -20,8 +20,8 @@ def classical(system: BaseSystem, horizon: int) -> Float[np.ndarray, "K T du"]:
     if channels > 1:
         corners = np.array(np.meshgrid(*[(-1.0, 1.0)] * min(channels, 4))).reshape(min(channels, 4), -1).T
         found += [np.resize(corner, (horizon, channels)) for corner in corners]
-    found += [_table(signal, horizon) for signal in _signals(system, horizon)]
-    return np.stack(found)
+    signals = [system.designs.unscale(signal.signal(horizon)) for signal in _signals(system, horizon)]
+    return np.clip(np.stack([*found, *signals]), -1.0, 1.0)
 
 
 def _signals(system: BaseSystem, horizon: int) -> Iterator[Replay]:
@@ -35,12 +35,6 @@ def _signals(system: BaseSystem, horizon: int) -> Iterator[Replay]:
     for hold in HOLDS:
         if hold <= max(1, horizon // 2):
             yield MaximumLength(system, hold=hold, horizon=horizon)
-
-
-def _table(signal: Replay, horizon: int) -> Float[np.ndarray, "T du"]:
-    held = np.repeat(np.asarray(signal.table), signal.hold, axis=0)
-    rows = np.resize(held, (horizon, held.shape[1]))
-    return np.clip(signal.system.designs.unscale(rows), -1.0, 1.0)
 
 
 def random(seed: int, system: BaseSystem, horizon: int, count: int) -> Float[np.ndarray, "K T du"]:

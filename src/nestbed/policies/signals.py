@@ -34,6 +34,11 @@ class Replay(Hashable):
             )
         self.table, self.system, self.hold = jnp.array(table), system, hold
 
+    def signal(self, horizon: int) -> Float[np.ndarray, "T du"]:
+        """Return its designs over so many experiments."""
+        held = np.repeat(np.asarray(self.table), self.hold, axis=0)
+        return np.resize(held, (horizon, held.shape[1]))
+
     def init(self) -> Int[Array, ""]:
         """Return no experiment done."""
         return jnp.zeros((), jnp.int32)

@@ -49,6 +49,7 @@ def design(
     from nestbed.numerics import storage
     from nestbed.numerics.errors import seed_from
     from nestbed.planning.design import design as search
+    from nestbed.planning.plan import PLAN
     from nestbed.systems import load, name_of
 
     model = load(system)
@@ -69,6 +70,6 @@ def design(
     caption = f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s, {plan.gain.records} records"
     tables.comparison(plan.comparison, system, caption)
     tables.identifiability(plan.identifiability)
-    if plan.origin != "the search":
-        say(f"The inputs are {plan.origin}.")
+    if plan.origin != PLAN:
+        say(f"The inputs are those of {plan.origin}, which the search did not beat.")
     say(f"Saved {folder}: inputs.csv, plan.json, plan.png")
