@@ -217,7 +217,7 @@ def test_policies_to_compare_are_named():
 
 def test_a_record_in_the_wrong_units_is_warned_of():
     record = nb.sweep(KEY, LEAK, RANDOM, **SMALL)
-    with pytest.warns(UserWarning, match=r"outcomes are improbable under every parameter.*check the units"):
+    with pytest.warns(UserWarning, match=r"outcomes are improbable under all that was believed.*check the units"):
         nb.posterior(KEY, LEAK, 300.0 * record.observations[0], record.designs[0])
 
 

@@ -35,7 +35,7 @@ class Stiff(Leak):
     """A fast mode that a step follows only below a fifth of its length."""
 
     state = ("level", "fast")
-    diffusion, start = (0.5, 0.1), (1.0, 1.0)
+    diffusion, start, integrator = (0.5, 0.1), (1.0, 1.0), "euler"
 
     def drift(self, x, u, theta):
         return -theta.rate * x.level + u.flow, 20.0 * (x.level - x.fast)

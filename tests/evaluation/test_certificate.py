@@ -11,6 +11,7 @@ import nestbed as nb
 from nestbed.belief import proposal
 from nestbed.evaluation import certificate as certificates
 from nestbed.evaluation import experiments, weighing
+from nestbed.likelihood.sensitivity import Local
 from nestbed.model.prior import Prior
 from nestbed.numerics import controls
 from toys import Banana, Constant, Drive, Leak, LinearLeak, Squared, gains_by_quadrature
@@ -284,3 +285,23 @@ def test_controls_keep_the_mean_and_take_the_variance():
     assert adjusted.std() < 0.12
     assert within(adjusted.mean(), 2.0, 0.1 / 20)
     assert controls.adjusted(values[:5], controls_[:5]).shape == (5,)
+
+
+def test_a_place_that_no_part_reaches_does_not_tear_the_bounds_apart():
+    """Two modes seen through a square, the smaller of any size: the bounds stay close, and quadrature between them."""
+
+    class Root(Squared):
+        prior = {"root": dist.Normal(0.6, 0.5)}
+        step, diffusion, noise_floor = 1.0, (1e-3,), 0.0
+
+    found = nb.certificate(KEY, Root(), Constant(1.0), horizon=1, records=512)
+    assert found.upper - found.lower < 0.05
+    assert found.interval.low < 5.915 < found.interval.high  # E log p(z | θ) − E log p(z), on a grid
+
+
+def test_a_fit_does_not_leave_the_prior_behind():
+    """From the prior's edge a whole Gauss–Newton step would lead ten deviations off, where nothing is learned."""
+    flat = Local(jnp.zeros(1), jnp.array([[5.0, -1.0]]), jnp.array([[[0.1, 0.0], [0.0, 1.0]]]))
+    move, rise = proposal._newton(flat, jnp.zeros(1))
+    np.testing.assert_allclose(move, [[proposal.REACH, -proposal.REACH / 50.0]])
+    assert float(rise[0]) == pytest.approx(251.0)

@@ -60,7 +60,7 @@ def test_simulated_records_follow_the_equations_and_the_policy():
     """Without noise a record is the recursion itself, and the policy sees every state once, in order."""
 
     class Quiet(Leak):
-        diffusion, noise_floor = (0.0,), 1e-300
+        diffusion, noise_floor, integrator = (0.0,), 1e-300, "euler"
 
     system = Quiet()
     rates = jnp.array([0.3, 1.1])

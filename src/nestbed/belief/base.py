@@ -83,6 +83,10 @@ class Belief(ABC):
     def most(self) -> float:
         """The most that one experiment can be seen to gain, in nats."""
 
+    def of_given_records(self) -> "Belief":
+        """Return the belief in the form that is best where outcomes are given, not drawn from it."""
+        return self
+
     @abstractmethod
     def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> State:
         """Return the prior as the belief of N records, of each of which the first observation was seen."""
@@ -116,6 +120,16 @@ class Belief(ABC):
     @abstractmethod
     def doubtful(self, state: State) -> Int[Array, " N"] | None:
         """Return after how many experiments each record's belief first failed (0: never); None if it cannot."""
+
+    @abstractmethod
+    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> Bool[Array, " N"] | None:
+        """Return which records' posteriors have a part where the belief has nothing; None if it cannot."""
+
+    @abstractmethod
+    def mended(
+        self, key: jax.Array, state: State, record: Record, t: Int[Array, ""], chosen: Bool[Array, " N"]
+    ) -> tuple[State, Float[Array, " N"]]:
+        """Return the belief with nothing overlooked in the chosen records, and what their log-evidence rises by."""
 
     @abstractmethod
     def refresh(
@@ -167,6 +181,16 @@ class Settled(Belief):
 
     def recalled(self, state: State) -> Evidence:
         """Raise: a reference has nothing to keep."""
+        raise NotImplementedError
+
+    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> None:
+        """Return nothing: it does not look."""
+        return None
+
+    def mended(
+        self, key: jax.Array, state: State, record: Record, t: Int[Array, ""], chosen: Bool[Array, " N"]
+    ) -> tuple[State, Float[Array, " N"]]:
+        """Raise: nothing was found to mend."""
         raise NotImplementedError
 
     def firmer(self, state: State) -> None:

@@ -27,7 +27,7 @@ from nestbed.numerics.errors import NestbedError
 
 GOOD = 0.25
 """Effective share of fresh draws below which one Gaussian does not fit."""
-MISSED, RATIO = 0.2, 30.0
+MISSED, RATIO = 0.03, 10.0
 """Nor does it where this share of the old particles' weight lies where it should have that many times more draws."""
 HOPELESS = 1 / 16
 """Effective share of the draws below which nothing fits."""
@@ -39,8 +39,15 @@ CHUNK, SMALLEST, FEW = 8, 16, 4
 """Share of the records fitted together, 1 / CHUNK, and how many at least; and those whose posterior is no Gaussian."""
 LANES, KEEP, START = 5, 3, 4
 """Streams of random numbers that each chunk takes, and those that tell which particle is kept and where fits start."""
-ALONE, STARTS = 8.0, 7
-"""Effective particles below which those of the prior do not tell of other modes, and the other starts of a fit then."""
+ALONE = 8.0
+"""Effective particles below which those of the prior do not tell of other modes, so that fits start elsewhere too."""
+STARTS, MOST_STARTS = 4, 63
+"""Particles for each such start, and how many starts there are at most."""
+LOOKED, LOOKS, LEFT = 512, 64, 0.5
+"""Draws of the prior that are looked over when a record is complete, those that fits start from, and the share that is
+left to choose them from."""
+NEAR, LACK = 5.0, 0.1
+"""Standard deviations of a fit within which the belief should have its share, and the part of it that it must have."""
 APART, SOME = 3.0, 0.02
 """Standard deviations between fits to different places, and the share of the evidence there that one must not miss."""
 
@@ -67,12 +74,14 @@ class Guided(Belief):
 
     `particles` is M, `threshold` the share of the effective sample size of fresh draws below which it must fall. A
     `robust` one takes mixtures where one Gaussian does not fit; they take long to compile, so it is only used then.
+    One whose outcomes are `simulated` keeps an old particle among fresh ones (see `_drawn`).
     """
 
     system: BaseSystem
     particles: int
     threshold: float = 0.6
     robust: bool = False
+    simulated: bool = True
     kind = "guided"
     together = 128
     padded = True
@@ -158,20 +167,74 @@ class Guided(Belief):
             good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
             return fresh, ~good | (elsewhere > fresh.log_evidence + math.log(SOME)), faulty
 
-        def by_mixture(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
-            fitted = mixture.fit(jax.random.fold_in(mixture_key, i), self.likelihood, seen, t)
-            fresh, faulty = self._drawn(mixture_key, LANES * i, fitted, earlier, taken, seen, t)
-            return fresh, fresh.fresh < HOPELESS * self.particles, faulty
-
-        none = Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.prior)))
         chunk = min(count, max(SMALLEST, count // CHUNK))
-        renewed, poor, fault = _renewed(degenerate, chunk, by_gaussian, before, state, record, none)
+        renewed, poor, fault = _renewed(degenerate, chunk, by_gaussian, before, state, record, self._no_fault)
         if self.robust:
-            renewed, poor, fault = _renewed(poor, min(count, FEW), by_mixture, before, renewed, record, fault)
+            renewed, poor, fault = self._by_mixtures(mixture_key, poor, before, renewed, record, t, fault)
         renewed = renewed._replace(doubtful=jnp.where(poor & (renewed.doubtful == 0), t, renewed.doubtful))
         share = jnp.sum(jnp.where(degenerate, renewed.fresh, 0.0)) / self.particles
         info = RejuvenationInfo(jnp.sum(degenerate, dtype=jnp.int32), share, *fault)
         return renewed, self.recalled(renewed), info
+
+    @property
+    def _no_fault(self) -> "Fault":
+        return Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.prior)))
+
+    def _by_mixtures(
+        self,
+        key: jax.Array,
+        chosen: Bool[Array, " N"],
+        before: GuidedParticles,
+        state: GuidedParticles,
+        record: Record,
+        t: Int[Array, ""],
+        fault: "Fault",
+    ) -> tuple[GuidedParticles, Bool[Array, " N"], "Fault"]:
+        """Draw the chosen records' particles from mixtures led there from the prior."""
+
+        def work(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
+            fitted = mixture.fit(jax.random.fold_in(key, i), self.likelihood, seen, t)
+            fresh, faulty = self._drawn(key, LANES * i, fitted, earlier, taken, seen, t)
+            return fresh, fresh.fresh < HOPELESS * self.particles, faulty
+
+        return _renewed(chosen, min(chosen.shape[0], FEW), work, before, state, record, fault)
+
+    def overlooked(
+        self, key: jax.Array, state: GuidedParticles, record: Record, t: Int[Array, ""]
+    ) -> Bool[Array, " N"]:
+        """Fit from all over the prior, and return where the particles lack what is found there.
+
+        An early outcome may have left so little of a mode that it was let go, and later ones may speak for it.
+        """
+        likelihood, prior, rows = self.likelihood, self.system.parameters, state.ess.shape[0]
+        position = prior.sample(key, (rows, LOOKED))
+        _, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), t, prior.constrain(position))
+        evenly = jnp.zeros((rows, LOOKED))
+        softened = mixture.tempered(evenly, jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood), LEFT)
+        chosen = resampling.systematic(noise.uniforms(key, (rows, 1), START), softened)[:, :: LOOKED // LOOKS]
+        starts = jnp.stack(proposal.whiten(prior, particles.take(position, chosen)), axis=-1)
+        mine, weights = proposal.whiten(prior, state.position), jnp.exp(state.log_weights)
+
+        def look(i: Int[Array, ""], lacking: Bool[Array, " N"]) -> Bool[Array, " N"]:
+            found = proposal.fit(likelihood, record, t, starts[:, i], steps=STEPS, bold=BOLD)
+            share = jax.nn.sigmoid(found.log_mass - state.log_evidence)
+            near = jnp.sum(jnp.where(found.square(mine) < NEAR**2, weights, 0.0), axis=1)
+            return lacking | ((share > SOME) & (near < LACK * share))
+
+        return jax.lax.fori_loop(0, LOOKS, look, jnp.zeros(rows, bool))
+
+    def mended(
+        self,
+        key: jax.Array,
+        state: GuidedParticles,
+        record: Record,
+        t: Int[Array, ""],
+        chosen: Bool[Array, " N"],
+    ) -> tuple[GuidedParticles, Float[Array, " N"]]:
+        """Draw particles from mixtures led there from the prior."""
+        found, poor, _ = self._by_mixtures(key, chosen, state, state, record, t, self._no_fault)
+        found = found._replace(doubtful=jnp.where(poor & (found.doubtful == 0), t, found.doubtful))
+        return found, found.log_evidence - state.log_evidence
 
     def _fitted(
         self, key: jax.Array, lane: Any, before: GuidedParticles, state: GuidedParticles, record: Record, t: Any
@@ -179,16 +242,19 @@ class Guided(Belief):
         """Return the fit with the most evidence under it, in logs, and the most under fits to other places.
 
         Where an outcome has left only a few of the prior's particles, they cannot tell of other modes: then some that
-        had weight before it are starts too. Later particles are draws from a fit that was good.
+        a part of it leaves are starts too, evenly by weight. Later particles are draws from a fit that was good.
         """
         prior, rows = self.system.parameters, state.ess.shape[0]
         alone = (state.ess < ALONE) & (state.fresh == self.particles)
         likeliest = _likeliest(self.system, state)
-        uniforms = noise.uniforms(key, (1 + STARTS, rows, 1), lane + START)
+        others = min(MOST_STARTS, self.particles // STARTS)
+        softened = mixture.tempered(before.log_weights, state.log_weights, others / self.particles)
+        chosen = resampling.systematic(noise.uniforms(key, (rows, 1), lane + START), softened)
+        chosen = chosen[:, :: self.particles // max(others, 1)]
 
         def attempt(i: Int[Array, ""], so_far: Any) -> Any:
             best, elsewhere = so_far
-            drawn = particles.take(before.position, resampling.categorical(uniforms[i], before.log_weights)[:, None])
+            drawn = particles.take(before.position, jax.lax.dynamic_slice_in_dim(chosen, jnp.maximum(i - 1, 0), 1, 1))
             start = jnp.where(i == 0, likeliest, jnp.concatenate(proposal.whiten(prior, drawn), axis=1))
             found = proposal.fit(self.likelihood, record, t, start, steps=STEPS, bold=BOLD)
             better = (found.log_mass > best.log_mass) & ((i == 0) | alone)
@@ -197,7 +263,7 @@ class Guided(Belief):
             return proposal.where(better, found, best), jnp.where(other, jnp.maximum(elsewhere, less), elsewhere)
 
         none = Proposal.nowhere(likeliest), jnp.full(rows, -jnp.inf)
-        return jax.lax.fori_loop(0, 1 + STARTS * jnp.any(alone), attempt, none)
+        return jax.lax.fori_loop(0, 1 + others * jnp.any(alone), attempt, none)
 
     def _drawn(
         self,
@@ -211,9 +277,9 @@ class Guided(Belief):
     ) -> tuple[GuidedParticles, "Fault"]:
         """Draw particles and weight them by prior and history; the last outcome's density is kept apart.
 
-        One of the old particles, drawn by weight, stays among them: so a draw of the new ones by weight is distributed
-        as one of the old ones is, and outcomes that are drawn from particles have the distribution of the model's,
-        however few they are. The evidence is that of the others.
+        Where outcomes are simulated, one of the old particles, drawn by weight, stays among them: so a draw of the new
+        ones by weight is distributed as one of the old ones is, and outcomes that are drawn from particles have the
+        distribution of the model's, however few they are. The evidence is that of the others.
         """
         likelihood, prior = self.likelihood, self.system.parameters
         position, log_proposal = self._redrawn(key, lane, fitted, state)
@@ -226,6 +292,8 @@ class Guided(Belief):
         log_weights = proposal.log_prior(prior, position) + log_likelihood - log_proposal
         bad = jnp.isnan(log_weights)
         log_weights = jnp.where(bad, -jnp.inf, log_weights)
+        if not self.simulated:
+            log_weights = log_weights.at[:, -1].set(-jnp.inf)
 
         top = jnp.max(log_weights, axis=1, keepdims=True)
         weights = jnp.exp(log_weights - top)
@@ -270,6 +338,10 @@ class Guided(Belief):
         log_weights = old.log_posterior + math.log(math.prod(prior.scales)) - fitted.log_density(w)
         beyond = log_weights - fresh.log_evidence[:, None] > math.log(RATIO)
         return jnp.sum(jnp.where(beyond, jnp.exp(old.log_weights), 0.0), axis=1)
+
+    def of_given_records(self) -> "Guided":
+        """Return the same with fresh particles only."""
+        return dataclasses.replace(self, simulated=False)
 
     def firmer(self, state: GuidedParticles) -> "Guided | None":
         """Return the same with mixtures where one Gaussian does not fit, if it did not."""

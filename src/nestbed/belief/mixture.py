@@ -5,6 +5,7 @@ local Gauss–Newton curvature is laid around some of them. The particles only s
 are weighted exactly, so that nothing hangs on how well they have moved.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from nestbed.belief import proposal
 from nestbed.belief.proposal import Proposal
 from nestbed.likelihood import history
 from nestbed.likelihood.base import Likelihood, Record
-from nestbed.model.prior import Components
+from nestbed.model.prior import Components, Prior
 from nestbed.numerics import noise, resampling, weights
 
 PARTICLES = 512
@@ -33,21 +34,27 @@ LANES = 2 + 3 * MOVES
 
 
 class Mixture(NamedTuple):
-    """PARTS Student's t distributions of equal weight for each of C records."""
+    """PARTS Student's t distributions and the prior, of equal weight, for each of C records.
+
+    The prior bounds what a place that no other part reaches can weigh.
+    """
 
     parts: Proposal  # of C × PARTS rows
+    prior: Prior
+    free: tuple[bool, ...]  # the coordinates that it is of
 
     def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
         """Return whitened draws that random numbers lead to, and their log-densities."""
-        normals, gammas, choice = numbers
+        normals, gammas, choice, anywhere = numbers
         _, rows, _ = normals.shape
         count = self.parts.location.shape[0] // rows
-        chosen = jnp.minimum((choice * count).astype(jnp.int32), count - 1)
-        index = jnp.arange(rows)[:, None] * count + chosen
+        chosen = (choice * (count + 1)).astype(jnp.int32)
+        index = jnp.arange(rows)[:, None] * count + jnp.minimum(chosen, count - 1)
         steps = proposal.heavy(normals, gammas)
         location, spread = self.parts.location, self.parts.spread
         size = location.shape[1]
-        w = tuple(location[index, i] + sum(spread[index, i, j] * steps[j] for j in range(i, size)) for i in range(size))
+        near = [location[index, i] + sum(spread[index, i, j] * steps[j] for j in range(i, size)) for i in range(size)]
+        w = tuple(jnp.where(chosen < count, a, b) for a, b in zip(near, anywhere, strict=True))
         return w, self.log_density(w)
 
     def log_density(self, w: Components) -> Float[Array, "C M"]:
@@ -55,12 +62,21 @@ class Mixture(NamedTuple):
         rows, size = w[0].shape
         count = self.parts.location.shape[0] // rows
         each = self.parts.log_density(tuple(jnp.repeat(value, count, axis=0) for value in w))
-        return jax.nn.logsumexp(each.reshape(rows, count, size), axis=1) - jnp.log(float(count))
+        parts = jax.nn.logsumexp(each.reshape(rows, count, size), axis=1)
+        return jnp.logaddexp(parts, proposal.log_prior(self.prior, self._position(w), self.free)) - math.log(count + 1)
 
-    @staticmethod
-    def random_numbers(key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
+    def random_numbers(self, key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
         """Return what `draw` takes, for shape (d, C, M), from three lanes of a key."""
-        return (*Proposal.random_numbers(key, shape, lane), noise.uniforms(key, shape[1:], lane + 2))
+        everywhere = proposal.whiten(self.prior, self.prior.sample(jax.random.fold_in(key, lane + 2), shape[1:]))
+        anywhere = tuple(value for value, is_free in zip(everywhere, self.free, strict=True) if is_free)
+        return (*Proposal.random_numbers(key, shape, lane), noise.uniforms(key, shape[1:], lane + 2), anywhere)
+
+    def _position(self, w: Components) -> Components:
+        """Return all unconstrained coordinates; those that are given stand in the middle: nothing hangs on them."""
+        varied = iter(w)
+        return proposal.unwhiten(
+            self.prior, tuple(next(varied) if is_free else jnp.zeros_like(w[0]) for is_free in self.free)
+        )
 
 
 def fit(
@@ -80,7 +96,7 @@ def fit(
     centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
     repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, PARTS, axis=0), record)
     parts = proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w)), free)
-    return Mixture(parts if all(free) else parts.restricted(free))
+    return Mixture(parts if all(free) else parts.restricted(free), likelihood.system.parameters, free)
 
 
 class _Particles(NamedTuple):
@@ -109,7 +125,7 @@ def _led(
 
     def rise(state: _Particles) -> _Particles:
         lane = LANES * state.level
-        step = _increment(state.log_likelihood, 1.0 - state.temperature)
+        step = _increment(state.log_likelihood, 1.0 - state.temperature, KEPT)
         log_weights, _ = weights.normalise(step[:, None] * state.log_likelihood)
         ancestors = resampling.systematic(noise.uniforms(key, (rows, 1), lane), log_weights)
         w, log_prior, log_likelihood = jax.tree.map(
@@ -165,7 +181,15 @@ def _move(
     )
 
 
-def _increment(log_likelihood: Float[Array, "C M"], most: Float[Array, " C"]) -> Float[Array, " C"]:
+def tempered(before: Float[Array, "C M"], after: Float[Array, "C M"], kept: float) -> Float[Array, "C M"]:
+    """Return log-weights between those before an outcome and after it, as near to the latter as leaves a share."""
+    log_likelihood = jnp.where(jnp.isneginf(before), -jnp.inf, after - before)
+    step = _increment(log_likelihood, jnp.ones(after.shape[0]), kept)
+    powers = jnp.where(jnp.isneginf(log_likelihood), -jnp.inf, before + step[:, None] * log_likelihood)
+    return weights.normalise(powers)[0]
+
+
+def _increment(log_likelihood: Float[Array, "C M"], most: Float[Array, " C"], kept: float) -> Float[Array, " C"]:
     """Return the rise of the temperature, at most `most`, that leaves a share of the particles, by bisection."""
     count = log_likelihood.shape[1]
 
@@ -176,8 +200,8 @@ def _increment(log_likelihood: Float[Array, "C M"], most: Float[Array, " C"]) ->
     def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = ends
         middle = jnp.sqrt(low * high)
-        enough = share(middle) >= KEPT
+        enough = share(middle) >= kept
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     low, _ = jax.lax.fori_loop(0, 40, halve, (jnp.full_like(most, 1e-12), jnp.maximum(most, 1e-12)))
-    return jnp.where(share(most) >= KEPT, most, low)
+    return jnp.where(share(most) >= kept, most, low)

@@ -28,6 +28,8 @@ STEPS = 40
 """Most Gauss–Newton steps of a fit."""
 BOLD = 6
 """Steps that are taken whole."""
+REACH = 2.0
+"""Most that a step moves a coordinate, in standard deviations of the prior: a longer one trusts a curvature too far."""
 
 
 class Proposal(NamedTuple):
@@ -56,7 +58,7 @@ class Proposal(NamedTuple):
 
     def distance(self, w: Float[Array, "C d"]) -> Float[Array, " C"]:
         """Return how far one place of each record is from its location, in standard deviations."""
-        return jnp.sqrt(self._square(tuple(w[:, i, None] for i in range(w.shape[1])))[:, 0])
+        return jnp.sqrt(self.square(tuple(w[:, i, None] for i in range(w.shape[1])))[:, 0])
 
     def draw(self, numbers: tuple[Any, ...]) -> tuple[Components, Float[Array, "C M"]]:
         """Return whitened draws that random numbers lead to, and their log-densities."""
@@ -85,10 +87,10 @@ class Proposal(NamedTuple):
 
     def log_density(self, w: Components) -> Float[Array, "C M"]:
         """Return the log-density of whitened parameters."""
-        return self._log_density(self._square(w))
+        return self._log_density(self.square(w))
 
-    def _square(self, w: Components) -> Float[Array, "C M"]:
-        """Return |Lᵀ (w − m)|²."""
+    def square(self, w: Components) -> Float[Array, "C M"]:
+        """Return |Lᵀ (w − m)|²: how far places are from the location, in standard deviations squared."""
         size = self.location.shape[1]
         off = [value - self.location[:, i, None] for i, value in enumerate(w)]
         scaled = [_sum([self.factor[:, i, j, None] * off[i] for i in range(j, size)]) for j in range(size)]
@@ -207,11 +209,12 @@ def where(condition: Bool[Array, " C"], new: Any, old: Any) -> Any:
 
 
 def _newton(local: Local, damping: Float[Array, " C"]) -> tuple[Float[Array, "C d"], Float[Array, " C"]]:
-    """Return a damped Gauss–Newton step, and the rise of the log-density that the undamped one promises."""
+    """Return a damped Gauss–Newton step within reach, and the rise of the log-density that the whole one promises."""
     diagonal = jnp.diagonal(local.information, axis1=1, axis2=2)
     damped = local.information + (damping[:, None] * diagonal)[:, :, None] * jnp.eye(diagonal.shape[1])
     move = linear_algebra.solve(linear_algebra.cholesky(damped), local.score)
-    return move, jnp.sum(move * local.score, axis=-1)
+    within = jnp.minimum(1.0, REACH / jnp.max(jnp.abs(move), axis=-1, initial=1e-300))
+    return within[:, None] * move, jnp.sum(move * local.score, axis=-1)
 
 
 def _posterior(likelihood: Likelihood, record: Record, count: Int[Array, ""], free: tuple[bool, ...] | None) -> Any:

@@ -334,7 +334,7 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
             f"no proposal fits, and the bounds are {gap:.2f} nats apart; give more draws than {found.draws}.",
             stacklevel=3,
         )
-    elif gap > max(WIDE, 6.0 * found.standard_error):
+    elif gap > WIDE:
         warnings.warn(
             f"the bounds, {found.lower:.2f} and {found.upper:.2f}, are far apart, and all that is known of the gain is "
             f"that it lies between them; give more draws than {found.draws}.",

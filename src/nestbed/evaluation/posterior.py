@@ -76,6 +76,7 @@ def posterior(
     single = observations.ndim == 2
     record = Record(observations[None], designs[None]) if single else Record(observations, designs)
     made = beliefs.make(belief, system, MANY if belief == "guided" and particles is None else particles, moves)
+    made = made.of_given_records()
     learning.check_gain(made, gain)
     count = record.designs.shape[1]
     capacity = max(SHORTEST, 1 << (count - 1).bit_length())
@@ -83,6 +84,7 @@ def posterior(
     result, fault = _compiled_infer(key, made, padded, jnp.asarray(count), gain)
     if (firmer := made.firmer(result.belief)) is not None:
         result, fault = _compiled_infer(key, firmer, padded, jnp.asarray(count), gain)
+    result = _looked_over(key, made, padded, jnp.asarray(count), result)
     result = result._replace(log_predictive=result.log_predictive[:, :count], gains=result.gains[:, :count])
     made.likelihood.check_record(record)
     faults.check(system, fault)
@@ -128,6 +130,28 @@ def infer(
 _compiled_infer = eqx.filter_jit(infer)
 
 
+def _looked_over(key: jax.Array, belief: Belief, record: Record, count: Int[Array, ""], result: Posterior) -> Posterior:
+    """Return the result with no part of a posterior overlooked; what is found counts as the last outcome's evidence."""
+    look_key, mend_key = jax.random.split(jax.random.fold_in(key, 1))
+    overlooked = _overlooked(look_key, belief, result.belief, record, count)
+    if overlooked is None or not bool(overlooked.any()):
+        return result
+    state, rise = _mended(mend_key, belief, result.belief, record, count, overlooked)
+    log_predictive = result.log_predictive.at[:, count - 1].add(rise)
+    divergence = belief.divergence(state, jnp.sum(log_predictive, axis=1))
+    return Posterior(*belief.moments(state), log_predictive, result.gains, divergence, state)
+
+
+@eqx.filter_jit
+def _overlooked(key: jax.Array, belief: Belief, state: Any, record: Record, count: Int[Array, ""]) -> Any:
+    return belief.overlooked(key, state, record, count)
+
+
+@eqx.filter_jit
+def _mended(key: jax.Array, belief: Belief, state: Any, record: Record, count: Int[Array, ""], chosen: Any) -> Any:
+    return belief.mended(key, state, record, count, chosen)
+
+
 def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
     """Warn where an experiment seems to gain all that M particles can show."""
     full = np.argwhere(np.asarray(result.gains) > 0.95 * belief.most)
@@ -164,7 +188,7 @@ def _warned_of_improbable(likelihood: Likelihood, log_predictive: np.ndarray) ->
     far = np.argwhere(deviance > ODD * len(likelihood.system.observation_names))
     if len(far):
         warnings.warn(
-            f"{len(far)} of {deviance.size} outcomes are improbable under every parameter in the belief (the first of "
+            f"{len(far)} of {deviance.size} outcomes are improbable under all that was believed before (the first of "
             f"experiment {int(far[0, -1])}, about {float(deviance[tuple(far[0])]) ** 0.5:.0f} standard deviations "
             "off), so this posterior may say little: check the units and the order of the record's columns and "
             "designs, the noise of the model, or raise particles.",

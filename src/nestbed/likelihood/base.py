@@ -53,6 +53,11 @@ class Likelihood(ABC):
     linear_in_parameters: ClassVar[bool] = False  # whether `linear` gives the density exactly, for any carry
     markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
 
+    @property
+    def long_step(self) -> bool:
+        """Whether a step is so much work that several of them in one program would take long to compile."""
+        return False
+
     @abstractmethod
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
         """Draw the first observation of `count` records."""
@@ -98,6 +103,15 @@ class Likelihood(ABC):
         """Return the next carry and log p(y | past, u, θ), broadcast over everything."""
         carry, deviance = self.deviance(carry, u, y, theta)
         return carry, -0.5 * (deviance + self.log_normaliser)
+
+    def decorrelated(
+        self, carry: Carry, u: Components, theta: Components, residuals: Components
+    ) -> tuple[Components, tuple[Any, ...]]:
+        """Return residuals of the next observation made independent of each other, and their variances.
+
+        Components are taken to be independent given the past; where they are not, this is to be overridden.
+        """
+        return residuals, self.predict(carry, u, theta)[1]
 
     def sample(self, normals: Components, carry: Carry, u: Components, theta: Components) -> Components:
         """Return the observation that standard normal numbers, one per component, lead to.

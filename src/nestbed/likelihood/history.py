@@ -40,15 +40,21 @@ def log_likelihood(
     du, unroll = len(likelihood.system.design_names), table.steps.shape[1]
 
     def block(i: Int[Array, ""], so_far: tuple[Carry, Any]) -> tuple[Carry, Any]:
-        carry, total = so_far
         rows = table.steps[i][..., None]
-        for j in range(unroll):
+
+        def step(j: Any, so_far: tuple[Carry, Any]) -> tuple[Carry, Any]:
+            carry, total = so_far
             u, y = (tuple(part) for part in jnp.split(rows[j], (du,)))
             carry_next, deviance = likelihood.deviance(carry, u, y, theta)
             filled = i * unroll + j < count  # later rows are not filled yet
-            total += jnp.where(filled, deviance, 0.0)
-            carry = jax.tree.map(lambda new, old: jnp.where(filled, new, old), carry_next, carry)  # noqa: B023
-        return carry, total
+            carry = jax.tree.map(lambda new, old: jnp.where(filled, new, old), carry_next, carry)
+            return carry, total + jnp.where(filled, deviance, 0.0)
+
+        if likelihood.long_step:
+            return jax.lax.fori_loop(0, unroll, step, so_far)
+        for j in range(unroll):
+            so_far = step(j, so_far)
+        return so_far
 
     blocks = (count + unroll - 1) // unroll
     nothing = jnp.zeros((table.steps.shape[-1], theta[0].shape[-1]))

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed.likelihood.base import Likelihood, Record, Row, named
+from nestbed.model import integration
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NonFiniteError
@@ -26,8 +27,17 @@ class Observed(Likelihood):
     """f(x[t+1] | x[t], u[t], θ): one noisy step of the system."""
 
     system: BaseSystem
-    linear_in_parameters = True
     markov = True
+
+    @property
+    def linear_in_parameters(self) -> bool:  # type: ignore[override]
+        """Whether one step is linear in the parameters where the drift is: Euler's alone."""
+        return self.system.one_euler_step
+
+    @property
+    def long_step(self) -> bool:
+        """Whether it is not Euler's."""
+        return not self.system.one_euler_step
 
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
         """Draw start states."""
@@ -39,18 +49,32 @@ class Observed(Likelihood):
 
     def predict(self, carry: Components, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of the next state."""
-        return self.system.mean(carry, u, theta), self.system.variance(carry, u, theta)
+        return self.system.mean(carry, u, theta), integration.noise(self.system, carry, u, theta).marginal
+
+    def decorrelated(
+        self, carry: Components, u: Components, theta: Components, residuals: Components
+    ) -> tuple[Components, tuple[Any, ...]]:
+        """Return residuals free of what the noise of one state does to others within the step."""
+        noise = integration.noise(self.system, carry, u, theta)
+        return noise.decorrelated(residuals), noise.variance
+
+    def sample(self, normals: Components, carry: Components, u: Components, theta: Components) -> Components:
+        """Return the next state that standard normal numbers lead to."""
+        mean, noise = self.system.mean(carry, u, theta), integration.noise(self.system, carry, u, theta)
+        return tuple(m + e for m, e in zip(mean, noise.correlated(normals), strict=True))
 
     def deviance(
         self, carry: Components, u: Components, y: Components, theta: Components
     ) -> tuple[Components, jax.Array]:
         """Return the state that was seen, and its squared residuals in units of the noise."""
-        system = self.system
-        rates, variance = system.rates(carry, u, theta), system.variance(carry, u, theta)
-        changes = [x_next - x for x_next, x in zip(y, carry, strict=True)]
-        residuals = [change - system.step * rate for change, rate in zip(changes, rates, strict=True)]
-        squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, variance, strict=True))
-        return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in variance)
+        changes, noise = (
+            integration.change(self.system, carry, u, theta),
+            integration.noise(self.system, carry, u, theta),
+        )
+        seen = [x_next - x for x_next, x in zip(y, carry, strict=True)]
+        residuals = noise.decorrelated(tuple(moved - change for moved, change in zip(seen, changes, strict=True)))
+        squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, noise.variance, strict=True))
+        return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in noise.variance)
 
     @property
     def log_normaliser(self) -> float:
@@ -119,7 +143,7 @@ def _noise(system: BaseSystem, x: np.ndarray, u: np.ndarray) -> Any:
 @eqx.filter_jit
 def _variances(system: BaseSystem, x: Float[Array, "N T dx"], u: Float[Array, "N T du"]) -> Float[Array, "N T dx"]:
     state, design = (tuple(jnp.moveaxis(part, -1, 0)) for part in (x, u))
-    variances = system.variance(state, design, system.parameters.middle)
+    variances = integration.noise(system, state, design, system.parameters.middle).marginal
     return jnp.stack([jnp.broadcast_to(value, x.shape[:-1]) for value in variances], axis=-1)
 
 
@@ -140,7 +164,7 @@ def _why_large(system: BaseSystem, states: np.ndarray, designs: np.ndarray) -> s
             limit = np.min(-2.0 * fast.real / np.abs(fast) ** 2)
             return (
                 f"step = {system.step:g} is too long for its drift, which the explicit Euler step only follows below "
-                f"{limit:.2g}; make the step shorter (with a longer horizon), or the fast part of the drift algebraic"
+                f"{limit:.2g}; give the system integrator = 'exponential', or a shorter step and a longer horizon"
             )
         if np.any(modes.real > 0):
             return (

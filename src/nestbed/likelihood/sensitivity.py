@@ -96,6 +96,8 @@ def _terms(
         mean, variance = likelihood.predict(carry, u, theta)
         carry_next, deviance = likelihood.deviance(carry, u, y, theta)
         shape = jnp.shape(deviance)
+        if not constant:
+            _, variance = likelihood.decorrelated(carry, u, theta, mean)
         spread = () if constant else tuple(jnp.broadcast_to(v, shape) for v in variance)
         return carry_next, deviance, tuple(jnp.broadcast_to(m, shape) for m in mean), spread
 
@@ -107,7 +109,7 @@ def _terms(
         primal, push = jax.linearize(step, carry, theta)
         carry_slopes, *rest = jax.vmap(push)(tangents, directions)
     deviance_slopes, means, spreads = jax.tree.map(lambda slope: jnp.where(filled, slope, 0.0), rest)
-    _, variance = likelihood.predict(carry, u, theta)
+    means, variance = likelihood.decorrelated(carry, u, theta, tuple(means))
     scaled = [slope / jnp.sqrt(v) for slope, v in zip(means, variance, strict=True)]
     if not constant:
         scaled += [math.sqrt(0.5) * slope / v for slope, v in zip(spreads, variance, strict=True)]

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import predictive
+from nestbed.model import integration, predictive
 from nestbed.model.box import Box
 from nestbed.numerics import programs
-from nestbed.numerics.errors import NestbedError, did_you_mean, outside
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean, outside
 
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
@@ -149,6 +149,10 @@ def declarations(system: "BaseSystem") -> None:
             )
     if len(set(system.state)) != len(system.state):
         raise NestbedError(f"{kind}.state names a state twice: {system.state}.")
+    if system.integrator is not None and system.integrator not in integration.INTEGRATORS:
+        hint = did_you_mean(str(system.integrator), integration.INTEGRATORS)
+        raise NestbedError(f"{kind}.integrator is {system.integrator!r}; {hint}.")
+    at_least_one(substeps=system.substeps)
     if not _number(system.step) or system.step <= 0:
         raise NestbedError(f"{kind}.step is {system.step!r}; it must be a positive number of time units.")
     if not _number(system.noise_floor) or system.noise_floor < 0:

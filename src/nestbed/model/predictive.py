@@ -21,7 +21,7 @@ class Visited(NamedTuple):
     x: tuple[Any, ...]
     u: tuple[Any, ...]
     theta: tuple[Any, ...]
-    euler: tuple[Any, ...]  # means of the next state, by the system's one step
+    euler: tuple[Any, ...]  # means of the next state, by one Euler step
     fine: tuple[Any, ...]  # the same, by many small steps
 
 
@@ -42,14 +42,16 @@ def visited(system: "BaseSystem") -> Visited:
 
 @partial(jax.jit, static_argnums=0)
 def _visited(system: "BaseSystem", start: Any, inputs: Any, normals: Any, theta: tuple[Any, ...]) -> Visited:
+    def drift(x: Any, u: Any) -> Any:
+        return system.step * jnp.stack([jnp.broadcast_to(rate, (RIGS,)) for rate in system.rates(tuple(x), u, theta)])
+
     def small(x: Any, u: Any) -> Any:
-        rates = system.rates(tuple(x), u, theta)
-        return x + system.step / PARTS * jnp.stack([jnp.broadcast_to(rate, (RIGS,)) for rate in rates])
+        return x + drift(x, u) / PARTS
 
     def experiment(x: Any, now: Any) -> Any:
         u = tuple(now[0])
         fine = jax.lax.fori_loop(0, PARTS, lambda _, part: small(part, u), x)
-        euler = jnp.stack([jnp.broadcast_to(mean, (RIGS,)) for mean in system.mean(tuple(x), u, theta)])
+        euler = x + drift(x, u)
         sd = jnp.stack([jnp.broadcast_to(jnp.sqrt(v), (RIGS,)) for v in system.variance(tuple(x), u, theta)])
         return fine + sd * now[1], (x, now[0], euler, fine)
 
@@ -70,10 +72,11 @@ def check_plausible(system: "BaseSystem") -> None:
     seen = visited(system)
     steps = zip(system.state, seen.x, seen.euler, seen.fine, strict=True)
     found = [sentence for name, *values in steps if (sentence := _long_step(name, *values))]
-    if found:
+    if found and system.one_euler_step:
         warnings.warn(
             f"one step of {system.name} {found[0]}: step = {system.step:g} is too long for its drift; give it in the "
-            "time unit of the drift (seconds, where rates are per second), or make it shorter.",
+            "time unit of the drift (seconds, where rates are per second), make it shorter, or give the system "
+            "integrator = 'exponential'.",
             stacklevel=outside(),
         )
     if callable(system.diffusion):

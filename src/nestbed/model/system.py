@@ -1,7 +1,8 @@
 """The user's model: named states, designs and parameters, their prior, and one noisy step of the dynamics.
 
-Time is discrete: `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise` (Euler–Maruyama), where the noise of each
-state is Gaussian with variance `step · diffusion² + noise_floor`. Every state is observed.
+Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each state
+is Gaussian with variance `step · diffusion² + noise_floor`; `integrator` and `substeps` follow the drift more closely
+(see `integration.py`). Every state is observed.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import checks, predictive
+from nestbed.model import checks, integration, predictive
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics.errors import NestbedError, did_you_mean
@@ -43,6 +44,8 @@ class BaseSystem(ABC):
     designs: Box = None  # type: ignore[assignment]  # every system must say
     prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
+    integrator: str | None = None  # "euler", "rk4" or "exponential"; None: the cheapest that follows the drift
+    substeps: int = 1  # parts that each step is integrated in
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
@@ -139,7 +142,14 @@ class BaseSystem(ABC):
     @property
     def constant_noise(self) -> bool:
         """Whether the noise is the same for every state, design and parameter."""
-        return not callable(self.diffusion)
+        return not callable(self.diffusion) and self.one_euler_step
+
+    @property
+    def one_euler_step(self) -> bool:
+        """Whether a step is the plain one: the drift at its start, and independent noise."""
+        if self.integrator is not None or self.substeps > 1:
+            return self.integrator == "euler" and self.substeps == 1
+        return integration.scheme(self) == ("euler", 1, 0)
 
     @property
     def rest_design(self) -> tuple[float, ...]:
@@ -156,11 +166,11 @@ class BaseSystem(ABC):
 
     def mean(self, x: Components, u: Components, theta: Components) -> Components:
         """Return the mean of the next state, component by component."""
-        rates = self.rates(x, u, theta)
-        return tuple(now + self.step * rate for now, rate in zip(x, rates, strict=True))
+        changes = integration.change(self, x, u, theta)
+        return tuple(now + change for now, change in zip(x, changes, strict=True))
 
     def variance(self, x: Components, u: Components, theta: Components) -> tuple[Any, ...]:
-        """Return the variance of the next state, component by component (plain floats where it is constant)."""
+        """Return the variance that one Euler step brings, component by component (floats where it is constant)."""
         diffusion = self.diffusion
         if callable(diffusion):
             diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))

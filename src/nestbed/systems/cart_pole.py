@@ -19,6 +19,7 @@ class CartPole(System):
         "pole_mass": dist.LogNormal(0.0, 0.1),
         "cart_mass": dist.LogNormal(0.0, 0.1),
     }
+    integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.0)
     units = {
         "position": "m",

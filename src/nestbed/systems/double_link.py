@@ -20,6 +20,7 @@ class DoubleLink(System):
         "length_1": dist.LogNormal(0.0, 0.1),
         "length_2": dist.LogNormal(0.0, 0.1),
     }
+    integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.1)
     units = {
         "angle_1": "rad",

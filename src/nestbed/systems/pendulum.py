@@ -19,6 +19,7 @@ class LinearPendulum(System):
         "damping": dist.Normal(0.0, 0.1),
         "drive": dist.Normal(3.0, 0.1**0.5),
     }
+    integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.1)
     units = {
         "angle": "rad",
@@ -46,6 +47,7 @@ class NonlinearPendulum(System):
     state = ("angle", "velocity")
     designs = Box(torque=(-1.0, 1.0))
     prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}
+    integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.1)
     units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
     defaults = Defaults(slew_penalty=0.2, learning_rate=1e-3)

@@ -1,0 +1,289 @@
+"""One step in time: where the drift leads, and how the noise that comes in on the way is spread at its end.
+
+Everything is written in components that broadcast. The mean goes by
+
+- `euler`: x + h · drift, as the paper has it;
+- `rk4`: the classical Runge–Kutta step;
+- `exponential`: the exact step of the drift's linear part around x (local linearisation), which follows stiff drifts
+  too;
+
+each in `substeps` parts. Where a system does not say, it is the cheapest of these that follows its drift: one Euler
+step if that comes near enough, a few Runge–Kutta steps, else the exponential one.
+
+One Euler step has independent noise of variance h · diffusion². Every other step carries the
+noise along the drift: what enters one state within the step moves the others by its end, and what decays is forgotten.
+Its covariance is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for
+what the parameters do to it, so that it is computed once per state and not for every parameter vector.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nestbed.model import predictive
+from nestbed.model.prior import Components
+from nestbed.numerics import matrices, programs
+from nestbed.numerics.matrices import Matrix
+
+if TYPE_CHECKING:
+    from nestbed.model.system import BaseSystem
+
+INTEGRATORS = ("euler", "rk4", "exponential")
+MISSED, LITTLE = 0.1, 0.01
+"""Share of the way that many small steps go, by which one Euler step may miss it, and whatever takes its place."""
+NOTICED = 0.3
+"""Standard deviations of the noise by which a step must miss to be noticed."""
+SMALL = 0.25
+"""Length of a small step, in time constants of the fastest mode, that a few terms of a series follow."""
+MOST_DOUBLINGS = 16
+CALM = 1.0
+"""Length of a Runge–Kutta step, in time constants of the fastest mode, up to which it is far from its instability."""
+FEW = 3
+"""States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
+TRIED = (1, 2, 4), (1, 2, 4, 8, 16)
+"""Parts that Runge–Kutta steps are tried in, for few states and for many."""
+
+
+class Scheme(NamedTuple):
+    """How a system is stepped."""
+
+    integrator: str
+    substeps: int
+    doublings: int  # of a small step's length, to a part of a step: as many as the fastest mode needs
+
+
+class Noise(NamedTuple):
+    """What comes in within a step: covariance = L diag(v) Lᵀ with unit lower triangular L."""
+
+    variance: tuple[Any, ...]  # v
+    coupling: tuple[tuple[Any, ...], ...]  # rows of L left of the diagonal; none where states are independent
+
+    @property
+    def marginal(self) -> tuple[Any, ...]:
+        """The variance of each state: the diagonal of the covariance."""
+        if not self.coupling:
+            return self.variance
+        return tuple(
+            sum((weight**2 * v for weight, v in zip(row, self.variance, strict=False)), start=own)
+            for own, row in zip(self.variance, self.coupling, strict=True)
+        )
+
+    def decorrelated(self, residuals: Components) -> Components:
+        """Return L⁻¹ r: residuals of variance v, independent of each other."""
+        if not self.coupling:
+            return residuals
+        found: list[Any] = []
+        for residual, row in zip(residuals, self.coupling, strict=True):
+            found.append(residual - sum(weight * other for weight, other in zip(row, found, strict=True)))
+        return tuple(found)
+
+    def correlated(self, normals: Components) -> Components:
+        """Return L √v ε: noise with the covariance of the step."""
+        scaled = [jnp.sqrt(v) * e for v, e in zip(self.variance, normals, strict=True)]
+        if not self.coupling:
+            return tuple(scaled)
+        return tuple(
+            sum((weight * other for weight, other in zip(row, scaled, strict=False)), start=own)
+            for own, row in zip(scaled, self.coupling, strict=True)
+        )
+
+
+def change(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Components:
+    """Return how far one step moves each state in the mean."""
+    if system.one_euler_step:
+        return tuple(system.step * rate for rate in system.rates(x, u, theta))
+    return _moved(system, scheme(system), x, u, theta)
+
+
+def _moved(system: "BaseSystem", how: Scheme, x: Components, u: Components, theta: Components) -> Components:
+    length = system.step / how.substeps
+    shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
+    start = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
+
+    def part(now: Components, _: Any) -> tuple[Components, None]:
+        if how.integrator == "exponential":
+            drift, jacobian = _linear_part(system, now, u, theta)
+            moved = _flow(jacobian, drift, length, how.doublings)
+        elif how.integrator == "rk4":
+            moved = _runge_kutta(system, now, u, theta, length)
+        else:
+            moved = tuple(length * rate for rate in system.rates(now, u, theta))
+        return tuple(value + step for value, step in zip(now, moved, strict=True)), None
+
+    end, _ = part(start, None) if how.substeps == 1 else jax.lax.scan(part, start, length=how.substeps)
+    return tuple(value - before for value, before in zip(end, start, strict=True))
+
+
+def noise(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Noise:
+    """Return the noise of one step."""
+    if system.one_euler_step:
+        return Noise(system.variance(x, u, theta), ())
+    shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u)))
+    x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
+    _, jacobian = _linear_part(system, x, u, system.parameters.middle)
+    how = scheme(system)
+    doublings = how.doublings + math.ceil(math.log2(how.substeps))
+    entering = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]
+    if callable(system.diffusion):  # it may know the parameters: what comes in at each state, carried by itself
+        parts = [_carried(jacobian, tuple(unit), system.step, doublings) for unit in np.eye(len(x))]
+        covariance = tuple(
+            tuple(sum(d * part[i][j] for d, part in zip(entering, parts, strict=True)) for j in range(len(x)))
+            for i in range(len(x))
+        )
+    else:
+        covariance = _carried(jacobian, entering, system.step, doublings)
+    return _factorised(covariance, system.noise_floor)
+
+
+@programs.cached(maxsize=64)
+def scheme(system: "BaseSystem") -> Scheme:
+    """Return how a system is stepped: as it says, or else as follows its drift with the least work."""
+    if system.integrator is None and hasattr(system, "features") and system.substeps == 1:
+        return Scheme("euler", 1, 0)  # linear in its parameters, which no other step is
+    with jax.ensure_compile_time_eval():
+        if system.integrator is not None or system.substeps > 1:
+            return _with_doublings(system, system.integrator or "rk4", system.substeps)
+        seen = predictive.visited(system)
+        if not _reached(system, seen) or _follows(system, seen, seen.euler, MISSED):
+            return Scheme("euler", 1, 0)
+        for parts in TRIED[len(system.state) > FEW]:
+            how = _with_doublings(system, "rk4", parts)
+            calm = system.step / parts * _fastest(system) < CALM
+            if calm and _follows(system, seen, _means(system, how, seen), LITTLE):
+                return how
+        return _with_doublings(system, "exponential", 1)
+
+
+def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Scheme:
+    if integrator == "euler" and substeps == 1:
+        return Scheme(integrator, substeps, 0)
+    parts = system.step / substeps * _fastest(system) / SMALL
+    return Scheme(integrator, substeps, min(MOST_DOUBLINGS, max(1, math.ceil(math.log2(max(parts, 1.0))))))
+
+
+def _means(system: "BaseSystem", how: Scheme, seen: predictive.Visited) -> Any:
+    """Return where a step leads from all that was visited."""
+    moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta))(seen.x, seen.u, seen.theta)
+    return tuple(x + change for x, change in zip(seen.x, moved, strict=True))
+
+
+def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
+    """Return whether many small steps lead anywhere; if not, nothing follows, and what is wrong is told elsewhere."""
+    with np.errstate(all="ignore"):
+        ways = [(x, np.nan_to_num(np.abs(fine - x), nan=np.inf)) for x, fine in zip(seen.x, seen.fine, strict=True)]
+        return all(np.median(way) < predictive.RUNAWAY * (1.0 + np.median(np.abs(x))) for x, way in ways)
+
+
+def _follows(system: "BaseSystem", seen: predictive.Visited, means: Any, share: float) -> bool:
+    """Return whether steps reach what many small ones do, but for a share of the way or what the noise hides."""
+    variances = system.variance(seen.x, seen.u, seen.theta)
+    with np.errstate(all="ignore"):
+        for x, mean, fine, variance in zip(seen.x, means, seen.fine, variances, strict=True):
+            missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (mean, x))
+            if np.mean((missed > share * way) & (missed > NOTICED * np.sqrt(variance))) > 0.5:
+                return False
+    return True
+
+
+@programs.cached(maxsize=64)
+def _fastest(system: "BaseSystem") -> float:
+    """Return the largest rate of the drift's linear part, per time unit, where the prior and its predictive lead."""
+    seen, draws = predictive.visited(system), system.parameters.draws
+    size = draws[0].shape[0]
+    x, u = (tuple(np.resize(value, size) for value in values) for values in (seen.x, seen.u))
+    _, jacobian = jax.jit(lambda x, u, theta: _linear_part(system, x, u, theta))(x, u, draws)
+    rows = np.moveaxis(np.asarray(jacobian), -1, 0)
+    finite = rows[np.isfinite(rows).all(axis=(1, 2))]
+    return float(np.abs(np.linalg.eigvals(finite)).max(initial=0.0))
+
+
+def _linear_part(system: "BaseSystem", x: Components, u: Components, theta: Components) -> tuple[Components, Matrix]:
+    """Return the drift, and J[i][j] = ∂drift_i / ∂x_j."""
+    shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
+    x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
+
+    def rates(x: Components) -> Components:
+        return tuple(jnp.broadcast_to(jnp.asarray(rate, float), shape) for rate in system.rates(x, u, theta))
+
+    drift, push = jax.linearize(rates, x)
+    columns = [push(tuple(jnp.full(shape, float(i == j)) for i in range(len(x)))) for j in range(len(x))]
+    return drift, tuple(zip(*columns, strict=True))
+
+
+def _runge_kutta(system: "BaseSystem", x: Components, u: Components, theta: Components, length: float) -> Components:
+    def along(slope: Components, share: float) -> Components:
+        moved = tuple(value + share * length * rate for value, rate in zip(x, slope, strict=True))
+        return system.rates(moved, u, theta)
+
+    one = system.rates(x, u, theta)
+    two = along(one, 0.5)
+    three = along(two, 0.5)
+    four = along(three, 1.0)
+    return tuple(length / 6.0 * (a + 2.0 * b + 2.0 * c + d) for a, b, c, d in zip(one, two, three, four, strict=True))
+
+
+def _small_step(jacobian: Matrix, length: float) -> tuple[Matrix, Matrix, Matrix]:
+    """Return A = hJ, e^A and ∫ e^{Js} ds over a small step, by their series."""
+    small = matrices.scaled(jacobian, length)
+    inner = matrices.plus_identity(small, 0.25)
+    for order in (3.0, 2.0):
+        inner = matrices.plus_identity(matrices.product(small, inner), 1.0 / order)
+    return small, matrices.plus_identity(matrices.product(small, inner), 1.0), matrices.scaled(inner, length)
+
+
+def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) -> Components:
+    """Return ∫ e^{Js} ds · drift over a step, by doubling a small one."""
+    straight = len(drift) <= FEW
+    jacobian = jacobian if straight else matrices.stacked(jacobian)
+    _, along, integral = _small_step(jacobian, length / 2**doublings)
+
+    def double(so_far: Any, _: Any) -> Any:
+        moved, along = so_far
+        more = matrices.applied(along, moved)
+        return (tuple(a + b for a, b in zip(moved, more, strict=True)), matrices.product(along, along)), None
+
+    begun = matrices.applied(integral, drift), along
+    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=doublings if straight else 1)
+    return moved
+
+
+def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
+    """Return ∫ e^{Js} diag(entering) e^{Jᵀs} ds over a step, by doubling a small one."""
+    jacobian = matrices.stacked(jacobian)
+    small, along, _ = _small_step(jacobian, length / 2**doublings)
+    term = total = matrices.scaled(matrices.diagonal(entering, jacobian), length / 2**doublings)
+    for order in (2.0, 3.0, 4.0):
+        half = matrices.product(small, term)
+        term = (half + matrices.transposed(half)) / order
+        total += term
+
+    def double(so_far: Any, _: Any) -> Any:
+        total, along = so_far
+        moved = matrices.product(matrices.product(along, total), matrices.transposed(along))
+        return (total + moved, matrices.product(along, along)), None
+
+    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings)
+    return total
+
+
+def _factorised(covariance: Matrix, floor: float) -> Noise:
+    """Return v and L of a covariance, the floor added to each state's own variance."""
+    variances: list[Any] = []
+    rows: list[tuple[Any, ...]] = []
+    for i, entries in enumerate(covariance):
+        row: list[Any] = []
+        for j in range(i):
+            shared = sum(row[k] * rows[j][k] * variances[k] for k in range(j))
+            row.append((entries[j] - shared) / variances[j])
+        whole = entries[i] + floor
+        own = whole - sum(weight**2 * v for weight, v in zip(row, variances, strict=True))
+        variances.append(jnp.maximum(own, LEAST * whole))
+        rows.append(tuple(row))
+    return Noise(tuple(variances), tuple(rows))
+
+
+LEAST = 1e-9
+"""Share of a state's variance that is its own at least: what rounding leaves of a difference."""

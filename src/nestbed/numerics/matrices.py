@@ -1,0 +1,70 @@
+"""Small matrices, many at once: tuples of rows whose entries broadcast, or arrays with rows and columns in front.
+
+A product of tuples is one straight program, the fastest to run for two or three rows; one of arrays is a short program
+for any number of them, which compiles in no time.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+Matrix = Any
+"""Rows of entries (tuples), or an array (d, d, …)."""
+
+
+def stacked(matrix: Matrix) -> Matrix:
+    """Return a matrix as an array."""
+    return jnp.stack([jnp.stack(row) for row in matrix])
+
+
+def product(a: Matrix, b: Matrix) -> Matrix:
+    """Return a b."""
+    if isinstance(a, tuple):
+        columns = tuple(zip(*b, strict=True))
+        return tuple(tuple(_dot(row, column) for column in columns) for row in a)
+    return _sum([a[:, k, None] * b[None, k] for k in range(len(a))])
+
+
+def applied(matrix: Matrix, vector: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the product with a vector, component by component."""
+    if isinstance(matrix, tuple):
+        return tuple(_dot(row, vector) for row in matrix)
+    return tuple(_sum([matrix[:, k] * value for k, value in enumerate(vector)]))
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    """Return an array's transpose."""
+    return jnp.swapaxes(matrix, 0, 1)
+
+
+def scaled(matrix: Matrix, share: float) -> Matrix:
+    """Return share · matrix."""
+    if isinstance(matrix, tuple):
+        return tuple(tuple(share * value for value in row) for row in matrix)
+    return share * matrix
+
+
+def plus_identity(matrix: Matrix, share: float) -> Matrix:
+    """Return I + share · matrix."""
+    if isinstance(matrix, tuple):
+        rows = enumerate(matrix)
+        return tuple(tuple(share * value + float(i == j) for j, value in enumerate(row)) for i, row in rows)
+    return share * matrix + _identity(matrix)
+
+
+def diagonal(entries: Any, like: Matrix) -> Matrix:
+    """Return an array with these entries on its diagonal, of the shape of another."""
+    rows = [jnp.broadcast_to(entry, like.shape[2:]) for entry in entries]
+    return _identity(like) * jnp.stack(rows)
+
+
+def _identity(like: Matrix) -> Matrix:
+    return jnp.eye(len(like)).reshape(len(like), len(like), *(1,) * (like.ndim - 2))
+
+
+def _dot(a: Any, b: Any) -> Any:
+    return _sum([x * y for x, y in zip(a, b, strict=True)])
+
+
+def _sum(terms: list[Any]) -> Any:
+    return sum(terms[1:], start=terms[0])
