@@ -34,6 +34,8 @@ _HOMES = {
     "spce": "nestbed.evaluation.contrastive_bounds",
     "posterior": "nestbed.evaluation.posterior",
     "Posterior": "nestbed.evaluation.posterior",
+    "violation": "nestbed.evaluation.violation",
+    "Violation": "nestbed.evaluation.violation",
     "train": "nestbed.runs.train",
     "DivergedError": "nestbed.runs.train",
     "ScoreClimbingConfig": "nestbed.training.score_climbing",
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from nestbed.evaluation.eig import eig
     from nestbed.evaluation.estimates import Estimate
     from nestbed.evaluation.posterior import Posterior, posterior
+    from nestbed.evaluation.violation import Violation, violation
     from nestbed.likelihood.base import Record
     from nestbed.model.box import Box
     from nestbed.model.system import Defaults, System, VectorSystem

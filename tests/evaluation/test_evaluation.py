@@ -324,5 +324,5 @@ def test_improbable_outcomes_of_a_record_are_told():
     record = nb.sweep(jax.random.key(0), leak, nb.policies.PRBS(leak), horizon=4, trajectories=1, eta=0.0)
     states, designs = record.observations[0], record.designs[0]
     nb.posterior(jax.random.key(1), leak, states, designs, particles=64)
-    with pytest.warns(UserWarning, match=r"of 4 outcomes are improbable under every .* standard deviations off"):
+    with pytest.warns(UserWarning, match=r"of 4 outcomes are improbable under all .* standard deviations off"):
         nb.posterior(jax.random.key(1), leak, states, 30.0 * designs, particles=64)

@@ -40,6 +40,8 @@ MORE = 8
 """Draws from a mixture, for each that one Gaussian would give: it fits less well."""
 GOOD = 0.3
 """Effective share of the draws above which a fit is good."""
+AGAIN = 2
+"""How often a poor fit is tried from other starts."""
 FAR, MISSED = 64.0, 2
 """How many times the weight of a draw that of θ₀ has where the fit missed it, and in how many records of a block that
 tells of modes that fits do not know."""
@@ -262,6 +264,8 @@ class _Judge:
         for question, (free, hidden) in enumerate(zip(self.free, self.hidden_modes, strict=True)):
             key = jax.random.fold_in(draw_key, question)
             one = self.weigh(weighing.by_gaussian, key, theta, record, count, self.draws, free)
+            if not hidden:
+                self.try_again(one, key, theta, record, count, free)
             poor = np.flatnonzero((one.pilot < GOOD) | hidden)
             for i in range(0, len(poor), AT_ONCE):
                 rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
@@ -273,6 +277,27 @@ class _Judge:
                     old[rows[:filled]] = new[:filled]
             found.append(one)
         return found
+
+    def try_again(
+        self,
+        one: Weighed,
+        key: jax.Array,
+        theta: Components,
+        record: Record,
+        count: int,
+        free: tuple[bool, ...],
+    ) -> None:
+        """Weigh records whose fit was poor by fits from other starts: most had only a bad one."""
+        for i in range(AGAIN):
+            poor = np.flatnonzero(one.pilot < GOOD)
+            if not len(poor):
+                return
+            again = self.weigh(
+                weighing.by_gaussian, jax.random.fold_in(key, 1 + i), theta, record, count, self.draws, free
+            )
+            better = poor[again.pilot[poor] > one.pilot[poor]]
+            for old, new in zip(one, again, strict=True):
+                old[better] = new[better]
 
     def weigh(
         self,

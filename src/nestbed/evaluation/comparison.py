@@ -16,6 +16,7 @@ from nestbed.evaluation.certificate import Certificate, certificate
 from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
 from nestbed.evaluation.estimates import Estimate
+from nestbed.evaluation.violation import Violation, violation
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
@@ -33,6 +34,7 @@ class PolicyEstimate(Estimate):
     spce: Estimate | None = None  # lower bound
     snmc: Estimate | None = None  # upper bound
     certificate: Certificate | None = None  # where the gain was certified; the values are its own
+    violation: Violation | None = None  # how often limits are broken, for systems that have limits
 
     @property
     def interval(self) -> Interval:
@@ -180,7 +182,8 @@ def compare(
             target=target,
             progress=renamed(progress, name),
         )
-        found.append(PolicyEstimate(certified.values, policy=name, certificate=certified))
+        broken = violation(key, system, policy, horizon=horizon) if system.limits else None
+        found.append(PolicyEstimate(certified.values, policy=name, certificate=certified, violation=broken))
     return Comparison(found)
 
 
@@ -255,7 +258,8 @@ SURE = 0.999
 def _told(estimate: PolicyEstimate) -> str:
     if estimate.certificate is not None:
         low, high = estimate.interval
-        return f"{estimate.mean:6.2f} nats  (95 %: {low:.2f} to {high:.2f})"
+        broken = "" if estimate.violation is None else f", {estimate.violation}"
+        return f"{estimate.mean:6.2f} nats  (95 %: {low:.2f} to {high:.2f}){broken}"
     told = f"{estimate.mean:6.2f} ± {estimate.standard_error:.2f} nats"
     if estimate.spce is None or estimate.snmc is None:
         return told
@@ -273,6 +277,8 @@ def save_table(comparison: Comparison, file: Path) -> None:
     if certified:
         ends = ("lower_bound", "upper_bound", "interval_low", "interval_high")
         columns = ["eig_mean_nats", "eig_standard_error", *ends, "records"]
+        if comparison[0].violation is not None:
+            columns += ["violation_probability", "violation_low", "violation_high"]
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(["policy", *columns, *(f"probability_beats_{name}" for name in names)])
@@ -281,6 +287,8 @@ def save_table(comparison: Comparison, file: Path) -> None:
         values = [value for e in estimates for value in (e.mean, e.sd, e.standard_error)]
         if (c := each.certificate) is not None:
             values = [c.mean, c.standard_error, c.lower, c.upper, *c.interval, c.records]
+            if each.violation is not None:
+                values += [each.violation.probability, *each.violation.interval]
         chances = [_chance(comparison, each.policy, name) for name in names]
         writer.writerow([each.policy, *(f"{value:.6f}" for value in values), *chances])
     storage.write(file, stream.getvalue().encode(errors="surrogateescape"))

@@ -68,6 +68,9 @@ def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
         after = np.arange(len(middle))
         axes.fill_between(after, low, high, color=COLOURS[0], alpha=0.25, linewidth=0)
         axes.plot(after, middle, color=COLOURS[0])
+        for limit in system.limits.get(name, ()):
+            if limit is not None:
+                axes.axhline(limit, color=COLOURS[1], linewidth=0.8, linestyle="--")
         axes.set_ylabel(plain(_labelled(name, system)), fontsize=8)
     axes.set_xlabel("experiments done")
     gains = figure.add_subplot(grid[:, 1])

@@ -104,6 +104,10 @@ class Likelihood(ABC):
         carry, deviance = self.deviance(carry, u, y, theta)
         return carry, -0.5 * (deviance + self.log_normaliser)
 
+    def condition(self, carry: Carry, u: Components, y: Components, theta: Components) -> Carry:
+        """Return the next carry alone."""
+        return self.deviance(carry, u, y, theta)[0]
+
     def decorrelated(
         self, carry: Carry, u: Components, theta: Components, residuals: Components
     ) -> tuple[Components, tuple[Any, ...]]:

@@ -76,6 +76,10 @@ class Observed(Likelihood):
         squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, noise.variance, strict=True))
         return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in noise.variance)
 
+    def condition(self, carry: Components, u: Components, y: Components, theta: Components) -> Components:
+        """Return the state that was seen."""
+        return y
+
     @property
     def log_normaliser(self) -> float:
         """The constant part of −2 log f."""

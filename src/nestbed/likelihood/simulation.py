@@ -31,7 +31,7 @@ def simulate(key: jax.Array, system: BaseSystem, policy: Any, theta: Components,
         u = u.astype(y.dtype)
         normals = noise.normals(keys[0], y.shape)
         outcome = likelihood.sample(tuple(normals.T), carry, tuple(u.T), theta)
-        carry, _ = likelihood.deviance(carry, tuple(u.T), outcome, theta)
+        carry = likelihood.condition(carry, tuple(u.T), outcome, theta)
         y = jnp.stack(outcome, axis=-1)
         return (carry, y, u, memory), (y, u)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import integration, predictive
+from nestbed.model import integration, limits, predictive
 from nestbed.model.box import Box
 from nestbed.numerics import programs
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean, outside
@@ -120,6 +120,8 @@ def _read(system: "BaseSystem") -> set[str]:
         jax.eval_shape(call, x, u, theta)
     if callable(getattr(spy, "features", None)):
         jax.eval_shape(lambda x, u: spy.features(system.State(*x), system.Design(*u)), x, u)
+    for name in system.limits:
+        jax.eval_shape(lambda x, u, name=name: limits.value(spy, name, x, u), x, u)
     if callable(getattr(spy, "view", None)):
         jax.eval_shape(lambda x: spy.view(system.State(*x)), x)
     return read
@@ -160,6 +162,7 @@ def declarations(system: "BaseSystem") -> None:
     _constant_diffusion(system)
     _noise_floor(system)
     _start(system)
+    limits.check(system)
 
 
 def functions(system: "BaseSystem") -> None:
@@ -176,6 +179,14 @@ def functions(system: "BaseSystem") -> None:
             with traceable(f"the diffusion of {system.name}"):
                 scales = jax.eval_shape(system.diffusion, *named)
             _shapes(system, "diffusion", scales, many)
+        for name in system.limits:
+            with traceable(f"the limited {name} of {system.name}"):
+                limited = jax.eval_shape(lambda x, u, name=name: limits.value(system, name, x, u), x, u)
+            if getattr(limited, "shape", None) != one:
+                raise NestbedError(
+                    f"the limited {name} of {system.name} returned {_told(limited)}; return one number, written with "
+                    "elementwise operations only."
+                )
 
 
 @contextmanager

@@ -48,6 +48,8 @@ class BaseSystem(ABC):
     substeps: int = 1  # parts that each step is integrated in
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
+    limits: Mapping[str, Any] = {}  # (low, high) of states, or of methods name(self, x, u); None: no limit
+    slew: Mapping[str, float] = {}  # most that a design may change by, from one experiment to the next
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
     units: Mapping[str, str] = {}  # for figures and tables, by name
     defaults: Defaults = Defaults()

@@ -4,7 +4,8 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from jaxtyping import Float
 
 from nestbed.evaluation.certificate import targets
 from nestbed.evaluation.comparison import Comparison, compare
+from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, check_risk, complying
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import blocks, interrupts, noise
@@ -27,14 +29,14 @@ from nestbed.policies.base import Policy
 from nestbed.policies.registry import baseline
 from nestbed.policies.signals import Replay
 
-POPULATION = 16
-"""Sequences that each core moves at a time."""
 ELITE, LATE_ELITE, LATE = 0.5, 0.25, 0.7
 """Share of a round's sequences that go on themselves; and the same in the last part of the time, from when on."""
 JUDGED = 5
 """Rounds that are scored on the same rigs, before others take their place."""
 FINAL, FINALISTS = 512, 8
 """Rigs that the last sequences are scored on, and how many of them."""
+IDENTIFIED = 512
+"""Rigs that tell what inputs identify."""
 RECORDS = 1024
 """Records of the certificates."""
 BESIDE = ("random", "prbs", "maximum_length", "chirp")
@@ -56,6 +58,7 @@ def design(
     *,
     horizon: int | None = None,
     target: Sequence[str] | None = None,
+    risk: float = 0.01,
     seconds: float = 20.0,
     rounds: int | None = None,
     progress: Watch[Progress] | None = None,
@@ -67,6 +70,7 @@ def design(
         system: the model.
         horizon: T, experiments; by default the system's.
         target: names of the parameters of interest, the others being nuisance; all by default.
+        risk: probability, over prior and noise, with which any of the system's limits may be broken within the horizon.
         seconds: that the search may take, compiling included; certificates come on top. Ctrl-C ends it early.
         rounds: of the search, in place of seconds.
         progress: called with how far it is, `.done` of `.total` seconds or rounds, and `.best`, the gain in nats.
@@ -79,25 +83,44 @@ def design(
     at_least_one(horizon=steps, rounds=1 if rounds is None else rounds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 20.")
+    check_risk(risk)
     names = targets(system, target)
     wanted = tuple(names is None or name in names for name in system.prior)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
     budget = _Budget(begun, seconds, rounds)
-    found, classical = _searched(search_key, system, steps, wanted, budget, progress)
-    finalists = jnp.concatenate([found[:FINALISTS], classical[:1]])
-    scores = np.asarray(_scored(final_key, system, finalists, wanted, FINAL))
-    candidates = _candidates(system, steps, finalists[int(np.argmax(scores))], classical[0])
-    comparison = compare(gain_key, system, candidates, horizon=steps, records=RECORDS, target=names, progress=progress)
-    name, comparison = _handed_out(candidates, comparison)
-    chosen = candidates[name]
-    assert isinstance(chosen, Replay)
-    inputs = chosen.signal(steps)
+    goal = _Goal(system, steps, wanted, risk)
+    with ThreadPoolExecutor(1) as other:  # compiling takes one core most of the time
+        beside = other.submit(_beside, gain_key, goal, names)
+        found, classical = _searched(search_key, goal, budget, progress)
+        try:
+            baselines = beside.result()
+        except KeyboardInterrupt:  # it was meant for the search
+            interrupts.taken()
+            baselines = _beside(gain_key, goal, names)
+    finalists = [_played(final_key, goal, unit) for unit in (*found[:FINALISTS], classical[0])]
+    scores = _scored(final_key, goal, finalists, FINAL)
+    best, signal = (_replayed(goal, unit) for unit in (finalists[int(np.argmax(scores))], finalists[-1]))
+    own = _certified(gain_key, goal, names, {PLAN: best, SIGNAL: signal}, progress)
+    signals = {PLAN: best, SIGNAL: signal, **baselines.signals}
+    name, comparison = _handed_out(signals, Comparison([own[0], *baselines.comparison, own[1]]))
+    inputs = signals[name].signal(steps)
+    _tell_of_limits(comparison[0].violation, risk)
     spent = time.monotonic() - begun
-    return Plan(system, inputs, names, comparison, _identified(final_key, system, inputs), budget.done, spent, name)
+    known = _identified(final_key, system, inputs)
+    return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk)
 
 
 SIGNAL = "best signal"
+
+
+class _Goal(NamedTuple):
+    """What inputs are sought for."""
+
+    system: BaseSystem
+    horizon: int
+    target: tuple[bool, ...]
+    risk: float
 
 
 class _Budget:
@@ -118,32 +141,30 @@ class _Budget:
             progress(Searching("design", min(total, round(self.share * total)), total, best))
 
 
-def _searched(
-    key: jax.Array,
-    system: BaseSystem,
-    horizon: int,
-    target: tuple[bool, ...],
-    budget: _Budget,
-    progress: Watch[Progress] | None,
-) -> tuple[Any, Any]:
+def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Progress] | None) -> tuple[Any, Any]:
     """Return sequences, the best first, and the classical ones in order of their scores."""
+    system, horizon, *_ = goal
     start_key, judge_key, round_key = jax.random.split(key, 3)
     islands = max(1, min(2, blocks.cores()))
     seed = int(jax.random.randint(start_key, (), 0, 2**31 - 1))
-    classical = jnp.asarray(starts.classical(system, horizon))
-    order = np.argsort(-np.asarray(_scored(start_key, system, classical, target, search.JUDGES)), kind="stable")
+    classical = starts.classical(system, horizon)
+    margin = WIDEST if system.limits else 0.0
+    if system.limits:  # of a signal that breaks them, a part may do
+        rest = system.designs.unscale(np.array(system.rest_design))
+        classical = np.concatenate([rest + share * (classical - rest) for share in PARTS])
+    order = np.argsort(-_scored(start_key, goal, classical, search.JUDGES, margin), kind="stable")
     classical = classical[order]
-    fresh = starts.random(seed, system, horizon, islands * POPULATION)
-    known = min(len(classical), islands * POPULATION // 4)
-    unit = np.concatenate([np.asarray(classical[:known]), fresh[: islands * POPULATION - known]])
+    size = islands * search.TOGETHER
+    fresh = starts.random(seed, system, horizon, size)
+    known = min(len(classical), size // 4)
+    unit = np.concatenate([classical[:known], fresh[: size - known]])
     random = np.random.default_rng(seed)
     while not (budget.done and budget.share >= 1.0) and not interrupts.taken():
         now_key = jax.random.fold_in(round_key, budget.done)
         share = min(1.0, budget.share)
         try:
-            climbed = _climbed(
-                now_key, jax.random.fold_in(judge_key, budget.done // JUDGED), system, unit, target, share, islands
-            )
+            judges = jax.random.fold_in(judge_key, budget.done // JUDGED)
+            climbed = _climbed(now_key, judges, goal, unit, share, islands, margin, first=not budget.done)
         except KeyboardInterrupt:
             if not budget.done:
                 raise
@@ -155,6 +176,8 @@ def _searched(
         children = search.mutate(jax.random.fold_in(now_key, islands), jnp.asarray(parents))
         unit = np.concatenate([elite, np.asarray(children)])
         budget.done += 1
+        if system.limits and budget.done % JUDGED == 0:
+            margin = _adapted(margin, float(_risks(now_key, system, elite[:1], CHECKED)[0]), AIM * goal.risk)
         budget.tell(progress, float(climbed.score[0]))
     return jnp.asarray(unit), classical
 
@@ -162,38 +185,114 @@ def _searched(
 def _climbed(
     key: jax.Array,
     judge_key: jax.Array,
-    system: BaseSystem,
+    goal: _Goal,
     unit: Float[np.ndarray, "K T du"],
-    target: tuple[bool, ...],
     share: float,
     islands: int,
+    margin: float,
+    *,
+    first: bool,
 ) -> search.Sequences:
     """Return where sequences climb to in a round, each core with a part of them; the best first."""
-    rate = jnp.asarray(search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** share)
+    rate = search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** share
 
     def island(i: int) -> search.Sequences:
-        part = jnp.asarray(unit[i::islands])
-        found = search.climb(jax.random.fold_in(key, i), judge_key, system, part, target, rate)
-        return search.Sequences(np.asarray(found.unit), np.asarray(found.score))
+        own = jax.random.fold_in(key, i)
+        return search.climb(own, judge_key, goal.system, unit[i::islands], goal.target, rate, margin)
 
-    parts = blocks.run(islands, 1, island)
+    parts = [island(i) for i in range(islands)] if first else blocks.run(islands, 1, island)  # so one compiles
     every = search.Sequences(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     order = np.argsort(-every.score, kind="stable")
     return search.Sequences(every.unit[order], every.score[order])
 
 
+def _scored(key: jax.Array, goal: _Goal, unit: Any, rigs: int, margin: float = 0.0) -> Float[np.ndarray, " K"]:
+    return search.score(key, goal.system, unit, goal.target, rigs, margin)
+
+
+WIDEST = 3.0
+"""Standard deviations that a search keeps from limits at first."""
+CHECKED = 4096
+"""Rigs that tell how often a sequence breaks limits."""
+PARTS = (1.0, 0.6, 0.3, 0.15, 0.05)
+"""Shares of classical signals that a search within limits starts from."""
+
+
+def _adapted(margin: float, found: float, wanted: float) -> float:
+    """Return the margin from limits that will break them as often as wanted: wider if they were broken more often."""
+    step = 0.3 * math.log((found + 0.1 * wanted) / (1.1 * wanted))
+    return float(np.clip(margin + np.clip(step, -0.3, 0.6), 0.0, 12.0))
+
+
 @eqx.filter_jit
-def _scored(key: jax.Array, system: BaseSystem, unit: Any, target: tuple[bool, ...], rigs: int) -> Any:
-    return search.score(key, system, unit, target, rigs)
+def _risks(key: jax.Array, system: BaseSystem, unit: Any, rigs: int) -> Any:
+    """Return how often each of a few sequences breaks limits."""
+    drawn = objective.draw(key, system, unit.shape[1], rigs)
+
+    def one(sequence: Any) -> Any:
+        record = objective.simulate(system, drawn, objective.applied(system, sequence[None]))
+        return jnp.mean(jnp.any(broken(system, record.observations, record.designs), axis=0))
+
+    return jax.lax.map(one, jnp.asarray(unit))
 
 
-def _candidates(system: BaseSystem, horizon: int, unit: Any, signal: Any) -> dict[str, Policy]:
-    """Return the plan and what it must beat."""
-    plan, classical = (Replay(system, system.designs.clip(system.designs.scale(np.asarray(u)))) for u in (unit, signal))
-    return {PLAN: plan, **{name: baseline(name, system, horizon) for name in BESIDE}, SIGNAL: classical}
+def _played(key: jax.Array, goal: _Goal, unit: Any) -> Any:
+    """Return a sequence as it can be played: scaled towards the rest design until it breaks no limit too often."""
+    system = goal.system
+    if not system.limits:
+        return jnp.asarray(unit)
+    rest = jnp.asarray(system.designs.unscale(np.array(system.rest_design)))
+    scaled = rest + jnp.asarray(SHARES)[:, None, None] * (jnp.asarray(unit) - rest)
+    risks = np.asarray(_risks(key, system, scaled, CHECKED))
+    kept = np.flatnonzero(risks <= AIM * goal.risk)
+    return scaled[int(kept[0]) if len(kept) else int(np.argmin(risks))]
 
 
-def _handed_out(candidates: dict[str, Policy], comparison: Comparison) -> tuple[str, Comparison]:
+def _tell_of_limits(found: Violation | None, risk: float) -> None:
+    """Say so where nothing that was found keeps to the risk."""
+    if found is not None and found.probability > risk:
+        warnings.warn(
+            f"the best inputs found break {found.limit} in {100 * found.probability:.3g} % of runs, more often than "
+            f"the risk of {100 * risk:g} %: check that the limits hold at the start and at rest, widen them, allow "
+            "more risk, or give the search more seconds.",
+            stacklevel=3,
+        )
+
+
+class _Baselines(NamedTuple):
+    """What a plan must beat, within the same limits."""
+
+    comparison: Comparison
+    signals: dict[str, Replay]  # those that are fixed beforehand
+
+
+def _beside(key: jax.Array, goal: _Goal, target: tuple[str, ...] | None) -> _Baselines:
+    """Certify the baselines."""
+    system, horizon, _, risk = goal
+    made = {name: baseline(name, system, horizon) for name in BESIDE}
+    units = {name: system.designs.unscale(p.signal(horizon)) for name, p in made.items() if isinstance(p, Replay)}
+    signals = {name: _replayed(goal, _played(key, goal, unit)) for name, unit in units.items()}
+    drawn = {name: complying(key, system, p, horizon, risk) for name, p in made.items() if name not in signals}
+    return _Baselines(_certified(key, goal, target, {**drawn, **signals}, None), signals)
+
+
+def _certified(
+    key: jax.Array,
+    goal: _Goal,
+    target: tuple[str, ...] | None,
+    policies: Mapping[str, Policy],
+    progress: Watch[Progress] | None,
+) -> Comparison:
+    return compare(key, goal.system, policies, horizon=goal.horizon, records=RECORDS, target=target, progress=progress)
+
+
+def _replayed(goal: _Goal, unit: Any) -> Replay:
+    """Return a sequence of the unit box as a signal."""
+    inputs = objective.applied(goal.system, jnp.asarray(unit)[None])[0]
+    return Replay(goal.system, goal.system.designs.clip(np.asarray(inputs)))
+
+
+def _handed_out(signals: Mapping[str, Replay], comparison: Comparison) -> tuple[str, Comparison]:
     """Return which signal is handed out, the plan unless another surely gains more, and its estimate as the plan's.
 
     A policy that draws its inputs is no signal; where one gains more than all signals, that is told.
@@ -201,7 +300,7 @@ def _handed_out(candidates: dict[str, Policy], comparison: Comparison) -> tuple[
     best = max(comparison, key=lambda each: each.mean).policy
     if best == PLAN or comparison.difference(best, PLAN).interval.low <= 0.0:
         return PLAN, comparison
-    if not isinstance(candidates[best], Replay):
+    if best not in signals:
         warnings.warn(f"{best} inputs gain more than what was found; give the search more seconds.", stacklevel=3)
         return PLAN, comparison
     chosen = next(each for each in comparison if each.policy == best)
@@ -209,17 +308,9 @@ def _handed_out(candidates: dict[str, Policy], comparison: Comparison) -> tuple[
     return best, Comparison([dataclasses.replace(chosen, policy=PLAN), *others])
 
 
-@eqx.filter_jit
-def _information(key: jax.Array, system: BaseSystem, inputs: Any) -> Any:
-    rigs = objective.draw(key, system, inputs.shape[0], FINAL)
-    return objective.information(system, rigs, objective.simulate(system, rigs, inputs[None]))
-
-
 def _identified(key: jax.Array, system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> Identifiability:
     """Return what the inputs tell, and what they would, done twice."""
-    once = np.asarray(_information(key, system, jnp.asarray(inputs)))
-    twice = np.asarray(_information(key, system, jnp.asarray(np.concatenate([inputs, inputs]))))
-    every = (True,) * len(system.prior)
-    before = objective.precision(system)
-    more = [float(jnp.mean(objective.about(jnp.asarray(found), before, every))) for found in (once, twice)]
-    return identify(system, once, before, more[1] - more[0])
+    found = search.information(key, system, np.asarray(system.designs.unscale(inputs)), IDENTIFIED)
+    before = np.diag(objective.precision(system))
+    once, twice = (0.5 * float(np.mean(np.linalg.slogdet(n * found + before)[1])) for n in (1, 2))
+    return identify(system, found, np.diag(before), twice - once)

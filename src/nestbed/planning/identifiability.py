@@ -32,7 +32,7 @@ class Identifiability:
     after: tuple[float, ...]  # expected ones, after the inputs
     relative: tuple[bool, ...]  # whether a deviation is one of the logarithm, so a share of the parameter's size
     directions: tuple[Direction, ...]  # from the best told to the worst
-    longer: float  # nats that as many experiments again would gain about
+    longer: float  # nats that the same inputs would gain, done once more
 
     @property
     def sentence(self) -> str:
@@ -45,7 +45,7 @@ class Identifiability:
             for names, word in ((well, "well"), (little, "a little"), (none, "not at all, by these inputs"))
             if names
         ]
-        return f"told: {'; '.join(parts)}. As many experiments again would gain about {self.longer:.2f} nats more."
+        return f"told: {'; '.join(parts)}. Done once more, they would gain about {self.longer:.2f} nats more."
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:

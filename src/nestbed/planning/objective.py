@@ -15,6 +15,7 @@ from nestbed import likelihood as likelihoods
 from nestbed.belief import proposal
 from nestbed.likelihood import sensitivity
 from nestbed.likelihood.base import Record
+from nestbed.model import limits
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import linear_algebra, noise
@@ -52,7 +53,7 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
         design = tuple(jnp.repeat(value, size)[:, None] for value in u.T)
         e = tuple(jnp.tile(value, count)[:, None] for value in normals)
         y = likelihood.sample(e, carry, design, theta)
-        carry, _ = likelihood.deviance(carry, design, y, theta)
+        carry = likelihood.condition(carry, design, y, theta)
         return carry, jnp.concatenate(y, axis=1)
 
     start = likelihood.start(tuple(first[:, i, None] for i in range(first.shape[1])), theta)
@@ -71,12 +72,44 @@ def information(system: BaseSystem, rigs: Rigs, record: Record) -> Float[Array, 
     return sensitivity.of_histories(likelihood, record, count, theta, slopes).information
 
 
-def gains(
-    system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"], target: tuple[bool, ...]
-) -> Float[Array, "K R"]:
-    """Return what each sequence gains on each rig about the parameters that are a target, the others being nuisance."""
-    found = information(system, rigs, simulate(system, rigs, inputs))
-    return about(found, precision(system), target).reshape(inputs.shape[0], -1)
+def applied(system: BaseSystem, unit: Float[Array, "K T du"]) -> Float[Array, "K T du"]:
+    """Return the inputs that sequences in the unit box stand for: in units of their own, no faster than the slew."""
+    return limits.playable(system, system.designs.scale(unit))
+
+
+def worth(
+    system: BaseSystem,
+    rigs: Rigs,
+    unit: Float[Array, "K T du"],
+    target: tuple[bool, ...],
+    margin: Float[Array, ""],
+) -> tuple[Float[Array, "K R"], Float[Array, " K"], Float[Array, "C d d"]]:
+    """Return what sequences in the unit box gain on each rig about the parameters that are a target, in nats.
+
+    And what they are fined for nearing limits, from which everything limited must keep `margin` standard deviations
+    (over rigs) at each time; and the information of each sequence and rig.
+    """
+    record = simulate(system, rigs, applied(system, unit))
+    found = information(system, rigs, record)
+    gains = about(found, precision(system), target).reshape(unit.shape[0], -1)
+    return gains, FINE * _beyond(system, rigs, record, margin), found
+
+
+FINE = 10.0
+"""Nats that a sequence is fined for each time and each scale of a limit by which it is beyond its margin."""
+
+
+def _beyond(system: BaseSystem, rigs: Rigs, record: Record, margin: Float[Array, ""]) -> Float[Array, " K"]:
+    """Return by how much limits are neared too much, summed over time."""
+    size = rigs.first.shape[0]
+    total = jnp.zeros(record.designs.shape[0] // size)
+    for parts in limits.excesses(system, record.observations, record.designs).values():
+        for part in parts:
+            rows = part.reshape(-1, size, part.shape[-1])
+            middle = jnp.mean(rows, axis=1)
+            spread = jnp.sqrt(jnp.mean((rows - middle[:, None]) ** 2, axis=1) + 1e-12)
+            total += jnp.sum(jnp.maximum(middle + margin * spread, 0.0), axis=-1)
+    return total
 
 
 def precision(system: BaseSystem) -> Float[np.ndarray, " d"]:

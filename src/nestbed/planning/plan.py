@@ -15,6 +15,8 @@ from jaxtyping import Float
 
 from nestbed.evaluation.certificate import Certificate
 from nestbed.evaluation.comparison import Comparison, PolicyEstimate
+from nestbed.evaluation.violation import Violation
+from nestbed.model import limits
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
@@ -44,6 +46,7 @@ class Plan:
     rounds: int  # of the search
     seconds: float  # that it took
     origin: str = PLAN  # the plan itself, or the baseline that gained more, whose signal was taken instead
+    risk: float = 0.01  # probability with which limits may be broken
 
     @property
     def policy(self) -> Replay:
@@ -58,6 +61,11 @@ class Plan:
         return found
 
     @property
+    def violation(self) -> Violation | None:
+        """How often limits are broken, over prior and noise; None where there are none."""
+        return self.comparison[0].violation
+
+    @property
     def horizon(self) -> int:
         """How many experiments there are."""
         return len(self.inputs)
@@ -65,10 +73,15 @@ class Plan:
     def predicted(self) -> list[tuple[str, tuple[Any, Any, Any]]]:
         """Return where the inputs lead: for each observation its name, and 5 %, 50 % and 95 % of rigs, T + 1 each."""
         rigs = objective.draw(jax.random.key(0), self.system, self.horizon, RIGS)
-        seen = np.asarray(objective.simulate(self.system, rigs, jnp.asarray(self.inputs)[None]).observations)
-        low, middle, high = np.quantile(seen, (0.05, 0.5, 0.95), axis=0)
-        names = self.system.observation_names
-        return [(name, (low[:, i], middle[:, i], high[:, i])) for i, name in enumerate(names)]
+        record = objective.simulate(self.system, rigs, jnp.asarray(self.inputs)[None])
+        seen = {name: np.asarray(record.observations[..., i]) for i, name in enumerate(self.system.observation_names)}
+        for name in self.system.limits:
+            if name not in seen:
+                states = tuple(jnp.moveaxis(record.observations[:, 1:], -1, 0))
+                designs = tuple(jnp.moveaxis(record.designs, -1, 0))
+                reached = np.asarray(limits.value(self.system, name, states, designs))
+                seen[name] = np.concatenate([reached[:, :1], reached], axis=1)
+        return [(name, tuple(np.quantile(rows, (0.05, 0.5, 0.95), axis=0))) for name, rows in seen.items()]
 
     def save(self, folder: str | Path) -> Path:
         """Write the inputs (CSV), the gains of plan and baselines, and what can be told (JSON)."""
@@ -79,6 +92,8 @@ class Plan:
             "rounds": self.rounds,
             "seconds": self.seconds,
             "origin": self.origin,
+            "risk": self.risk,
+            "violations": [None if each.violation is None else vars(each.violation) for each in self.comparison],
             "policies": [each.policy for each in self.comparison],
             "draws": self.gain.draws,
             "identifiability": self.identifiability.facts(),
@@ -115,9 +130,11 @@ def load_plan(folder: str | Path, system: BaseSystem | None = None) -> Plan:
         for i, name in enumerate(facts["policies"]):
             lower, upper, ess = (np.asarray(arrays[f"{part}_{i}"], float) for part in ("lower", "upper", "ess"))
             found = Certificate(lower, upper, ess, int(facts["draws"]), len(inputs), target, origin=(0,))
-            estimates.append(PolicyEstimate(found.values, policy=str(name), certificate=found))
+            told = facts["violations"][i]
+            broken = None if told is None else Violation(**told)
+            estimates.append(PolicyEstimate(found.values, policy=str(name), certificate=found, violation=broken))
         known = Identifiability.of(facts["identifiability"])
-        spent = int(facts["rounds"]), float(facts["seconds"]), str(facts["origin"])
+        spent = int(facts["rounds"]), float(facts["seconds"]), str(facts["origin"]), float(facts["risk"])
     except NestbedError:
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:

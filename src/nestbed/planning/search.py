@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Shaped
 
@@ -20,8 +21,10 @@ from nestbed.planning import objective
 
 STEPS = 40
 """Steps of Adam in a round."""
-RIGS, JUDGES = 8, 64
-"""Rigs that a step climbs on, and those that a round's sequences are scored on."""
+RIGS, LIMITED, JUDGES = 8, 16, 64
+"""Rigs that a step climbs on, and where there are limits, and those that a round's sequences are scored on."""
+TOGETHER = 16
+"""Sequences that one program moves at a time."""
 FIRST_RATE, LAST_RATE = 0.15, 0.02
 """Length of a step in the unit box, in the first and in the last round."""
 BETAS = (0.9, 0.99)
@@ -34,51 +37,110 @@ class Sequences(NamedTuple):
     score: Shaped[Any, " K"]
 
 
-@eqx.filter_jit
-def climb(
+class Walk(NamedTuple):
+    """Where steps of Adam have led, and what was met on the way."""
+
+    unit: Float[Array, "K T du"]
+    score: Float[Array, " K"]  # gain less fine, on average over the steps
+    information: Float[Array, "C d d"]  # of each sequence and rig, at the last step
+
+
+def walk(
     key: jax.Array,
-    judge_key: jax.Array,
+    system: BaseSystem,
+    unit: Shaped[Any, "K T du"],
+    target: tuple[bool, ...],
+    *,
+    rate: float = 0.0,
+    steps: int = 1,
+    margin: float = 0.0,
+) -> Walk:
+    """Take steps of Adam uphill, each on new rigs, the same for all sequences; with rate 0 they are only scored.
+
+    It is the one program of a search, since compiling takes longer than running it.
+    """
+    numbers = jnp.array(rate, float), jnp.array(steps, int), jnp.array(margin, float)
+    return _walk(key, system, jnp.array(unit, float), target, *numbers)
+
+
+@eqx.filter_jit
+def _walk(
+    key: jax.Array,
     system: BaseSystem,
     unit: Float[Array, "K T du"],
     target: tuple[bool, ...],
     rate: Float[Array, ""],
-) -> Sequences:
-    """Move sequences uphill, and score where they come to, and where they were: the better of both is returned."""
+    steps: Int[Array, ""],
+    margin: Float[Array, ""],
+) -> Walk:
+    size = rigs_per_step(system)
 
     def value(unit: Any, rigs: objective.Rigs) -> Any:
-        return jnp.sum(_mean(objective.gains(system, rigs, system.designs.scale(unit), target)))
+        gains, fine, information = objective.worth(system, rigs, unit, target, margin)
+        finite = jnp.isfinite(gains)
+        told = jnp.where(finite.all(axis=1), jnp.mean(gains, axis=1) - fine, -jnp.inf)
+        climbed = jnp.mean(jnp.where(finite, gains, 0.0), axis=1) - jnp.where(jnp.isfinite(fine), fine, 0.0)
+        return jnp.sum(climbed), (told, information)
 
     adam = optax.scale_by_adam(*BETAS, eps=1e-9)
 
     def step(i: Int[Array, ""], so_far: Any) -> Any:
-        unit, state = so_far
-        rigs = objective.draw(jax.random.fold_in(key, i), system, unit.shape[1], RIGS)
-        gradient = jax.grad(value)(unit, rigs)
+        unit, state, total, _ = so_far
+        rigs = objective.draw(jax.random.fold_in(key, i), system, unit.shape[1], size)
+        gradient, (told, information) = jax.grad(value, has_aux=True)(unit, rigs)
         move, state = adam.update(jnp.where(jnp.isfinite(gradient), gradient, 0.0), state)
-        return jnp.clip(unit + rate * move, -1.0, 1.0), state
+        return jnp.clip(unit + rate * move, -1.0, 1.0), state, total + told, information
 
-    climbed, _ = jax.lax.fori_loop(0, STEPS, step, (unit, adam.init(unit)))
-    both = score(judge_key, system, jnp.concatenate([unit, climbed]), target, JUDGES)
-    before, after = jnp.split(both, 2)
+    count, parameters = unit.shape[0], len(system.prior)
+    start = unit, adam.init(unit), jnp.zeros(count), jnp.zeros((count * size, parameters, parameters))
+    unit, _, total, information = jax.lax.fori_loop(0, steps, step, start)
+    return Walk(unit, total / steps, information)
+
+
+def rigs_per_step(system: BaseSystem) -> int:
+    """Return how many rigs a step is taken on: where there are limits, their spread must be seen too."""
+    return LIMITED if system.limits else RIGS
+
+
+def climb(
+    key: jax.Array,
+    judge_key: jax.Array,
+    system: BaseSystem,
+    unit: Shaped[Any, "K T du"],
+    target: tuple[bool, ...],
+    rate: float,
+    margin: float,
+) -> Sequences:
+    """Move sequences uphill, and score where they come to, and where they were: the better of both is returned."""
+    climbed = np.asarray(walk(key, system, unit, target, rate=rate, steps=STEPS, margin=margin).unit)
+    before, after = (score(judge_key, system, rows, target, JUDGES, margin) for rows in (unit, climbed))
     better = after > before
-    return Sequences(jnp.where(better[:, None, None], climbed, unit), jnp.where(better, after, before))
+    return Sequences(np.where(better[:, None, None], climbed, unit), np.where(better, after, before))
 
 
 def score(
-    key: jax.Array, system: BaseSystem, unit: Float[Array, "K T du"], target: tuple[bool, ...], rigs: int
-) -> Float[Array, " K"]:
-    """Return the expected gain of sequences on common rigs; −∞ where one is not finite."""
-    drawn = objective.draw(key, system, unit.shape[1], rigs)
+    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "K T du"], target: tuple[bool, ...], rigs: int, margin: float
+) -> Float[np.ndarray, " K"]:
+    """Return the expected gain of sequences on common rigs, less their fine; −∞ where it is not finite."""
+    rows = np.asarray(unit)
+    padded = np.resize(rows, (-(-len(rows) // TOGETHER) * TOGETHER, *rows.shape[1:]))
+    steps = max(1, rigs // rigs_per_step(system))
 
-    def some(unit: Float[Array, "T du"]) -> Float[Array, ""]:
-        found = jnp.mean(objective.gains(system, drawn, system.designs.scale(unit)[None], target))
-        return jnp.where(jnp.isfinite(found), found, -jnp.inf)
+    def some(part: np.ndarray) -> Any:
+        return walk(key, system, part, target, steps=steps, margin=margin).score
 
-    return jax.lax.map(some, unit)
+    return np.concatenate([some(part) for part in np.split(padded, len(padded) // TOGETHER)])[: len(rows)]
 
 
-def _mean(gains: Float[Array, "K R"]) -> Float[Array, " K"]:
-    return jnp.mean(jnp.where(jnp.isfinite(gains), gains, 0.0), axis=1)
+def information(key: jax.Array, system: BaseSystem, unit: Shaped[Any, "T du"], rigs: int) -> Float[np.ndarray, "R d d"]:
+    """Return what one sequence tells on each of at least so many rigs."""
+    rows, every = np.broadcast_to(unit, (TOGETHER, *np.shape(unit))), (True,) * len(system.prior)
+    size = rigs_per_step(system)
+
+    def some(i: int) -> Any:
+        return walk(jax.random.fold_in(key, i), system, rows, every).information[:size]
+
+    return np.concatenate([some(i) for i in range(-(-rigs // size))])
 
 
 @eqx.filter_jit

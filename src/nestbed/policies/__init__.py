@@ -7,6 +7,7 @@ from nestbed.policies.registry import BASELINES, baseline
 
 if TYPE_CHECKING:
     from nestbed.policies.base import Policy
+    from nestbed.policies.compliant import Compliant
     from nestbed.policies.greedy import Greedy
     from nestbed.policies.myopic import Myopic
     from nestbed.policies.prbs import PRBS
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Policy": "base",
+    "Compliant": "compliant",
     "Greedy": "greedy",
     "Myopic": "myopic",
     "PRBS": "prbs",
@@ -32,6 +34,7 @@ __all__ = [
     "BASELINES",
     "PRBS",
     "Chirp",
+    "Compliant",
     "Constant",
     "Greedy",
     "MaximumLength",

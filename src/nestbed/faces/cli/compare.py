@@ -53,12 +53,13 @@ def compare(
     trained = sources.trained(runs or [], model)
     horizons = {candidate.horizon for candidate in trained.values() if candidate.horizon is not None}
     full = options.over(horizons.pop() if len(horizons) == 1 else model.horizon)
+    beside = {name: baseline(name, model, full.horizon) for name in baselines}
+    if CONSTANT in baselines:
+        beside[CONSTANT] = evaluation.best_constant(model, full)
     policies = {
         **{name: candidate.policy for name, candidate in trained.items()},
-        **{name: baseline(name, model, full.horizon) for name in baselines},
+        **evaluation.complying(model, beside, full),
     }
-    if CONSTANT in baselines:
-        policies[CONSTANT] = evaluation.best_constant(model, full)
     if not policies:
         raise NestbedError(
             "there is nothing to compare; name a run's folder, a policy file or --baselines, such as random."

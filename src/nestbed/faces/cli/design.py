@@ -15,6 +15,7 @@ def design(
     *,
     horizon: listing.Whole | None = None,
     target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    risk: float = 0.01,
     seconds: float = 20.0,
     seed: listing.Whole = 0,
     out: Path | None = None,
@@ -35,6 +36,8 @@ def design(
         T: experiments (time steps); by default the system's own.
     target
         Parameters of interest, the others being nuisance; all by default.
+    risk
+        Probability with which any of the system's limits may be broken within the horizon, over prior and noise.
     seconds
         That the search may take, compiling included; certificates come on top. Ctrl-C ends it early and keeps the best.
     seed
@@ -61,6 +64,7 @@ def design(
             model,
             horizon=horizon,
             target=target or None,
+            risk=risk,
             seconds=seconds,
             progress=progress,
         )

@@ -35,6 +35,8 @@ class Options:
         In nats: more records are simulated until each interval reaches no further to either side.
     target
         Parameters of interest, the others being nuisance; all by default.
+    risk
+        For systems with limits: baselines are scaled down until they break them no more often than that.
     seeds
         With --belief or --contrastive: independent estimates per policy; their spread is the sd.
     trajectories
@@ -58,6 +60,7 @@ class Options:
     draws: Whole = 64
     accuracy: float | None = None
     target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
+    risk: float = 0.01
     belief: Annotated[
         str | None,
         entries("The published estimator in place of a certificate, by sweeps with this posterior: {}.", BELIEFS),
@@ -161,6 +164,21 @@ def best_constant(system: BaseSystem, options: Options) -> Policy:
         check_accuracy(options.accuracy)
         targets(system, options.target or None)
     return comparison.best_constant(jax.random.key(options.seed), system, options.horizon)
+
+
+def complying(system: BaseSystem, policies: Mapping[str, Policy], options: Options) -> dict[str, Policy]:
+    """Return baselines within the system's limits."""
+    import jax
+
+    from nestbed.evaluation import violation
+
+    violation.check_risk(options.risk)
+    assert options.horizon is not None
+    key = jax.random.key(options.seed)
+    return {
+        name: violation.complying(key, system, policy, options.horizon, options.risk)
+        for name, policy in policies.items()
+    }
 
 
 def save(estimates: Comparison, system: BaseSystem, options: Options, name: str, title: str) -> None:

@@ -82,7 +82,8 @@ def _certified(estimates: "Comparison", title: str, caption: str) -> None:
     best = ranked[0].policy
     table = Table(title=f"{title}, in nats", caption=caption)
     table.add_column("policy", no_wrap=True)
-    for heading in ("EIG", "95 % interval", "bounds", "below best"):
+    limited = estimates[0].violation is not None
+    for heading in ("EIG", "95 % interval", "bounds", "below best", *(["limits broken"] if limited else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     for estimate in estimates:
         found = estimate.certificate
@@ -91,7 +92,9 @@ def _certified(estimates: "Comparison", title: str, caption: str) -> None:
         if estimate.policy != best:
             gap = estimates.difference(best, estimate.policy)
             less = f"{gap.mean:.2f} ± {0.5 * (gap.interval.high - gap.interval.low):.2f}"
-        cells = (f"{found.mean:.2f}", _range(*found.interval), _range(found.lower, found.upper, 3), less)
+        cells = [f"{found.mean:.2f}", _range(*found.interval), _range(found.lower, found.upper, 3), less]
+        if estimate.violation is not None:
+            cells.append(f"≤ {100 * estimate.violation.interval.high:.2g} % of runs")
         table.add_row(estimate.policy, *cells, style="bold" if estimate.policy == best else "")
     SafeConsole().print(table)
 

@@ -1,0 +1,123 @@
+"""How likely a policy breaks a system's limits, and how far a policy must be scaled down to keep them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nestbed.evaluation import experiments
+from nestbed.evaluation.certificate import TOGETHER
+from nestbed.model import checks, limits
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import blocks, noise
+from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.intervals import Interval
+from nestbed.policies.base import Policy, prepare
+from nestbed.policies.compliant import Compliant
+from nestbed.policies.signals import Replay
+
+RECORDS = 4096
+"""Simulated runs that tell how likely a limit is broken."""
+AIM = 0.5
+"""Share of the risk that inputs are chosen by: what chance adds to it in a few thousand runs stays below the whole."""
+SHARES = np.linspace(1.0, 0.0, 21)
+"""Shares of a policy's designs that are tried, until one complies."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """The probability that any limit is broken within the horizon, over prior and noise."""
+
+    probability: float
+    records: int
+    limit: str = ""  # the one that is broken most often
+
+    @property
+    def interval(self) -> Interval:
+        """Where the probability lies, with 95 % confidence (Clopper–Pearson)."""
+        from scipy.stats import beta
+
+        broken = round(self.probability * self.records)
+        low = beta.ppf(0.025, broken, self.records - broken + 1) if broken else 0.0
+        high = beta.ppf(0.975, broken + 1, self.records - broken) if broken < self.records else 1.0
+        return Interval(float(low), float(high))
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        which = f", most often {self.limit}" if self.limit else ""
+        return f"limits broken in {100 * self.probability:.2g} % of runs ({100 * low:.2g} to {100 * high:.2g} %{which})"
+
+
+def violation(
+    key: jax.Array, system: BaseSystem, policy: Policy, *, horizon: int | None = None, records: int = RECORDS
+) -> Violation:
+    """Estimate how likely a policy breaks any of a system's limits within the horizon.
+
+    Args:
+        key: a jax key.
+        system: the model, with its `limits`.
+        policy: what chooses the designs.
+        horizon: T, experiments; by default the system's.
+        records: simulated runs, with parameters drawn from the prior.
+
+    Returns:
+        The probability with its interval, and which limit is broken most often.
+    """
+    checks.instance(system)
+    horizon = system.horizon if horizon is None else horizon
+    at_least_one(horizon=horizon, records=records)
+    return _violation(noise.as_key(key), system, prepare(policy, system, horizon), horizon, records)
+
+
+def _violation(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, records: int) -> Violation:
+    if not system.limits:
+        return Violation(0.0, records)
+
+    def block(i: int) -> Any:
+        run_key = jax.random.fold_in(key, i)
+        _, record = experiments.simulated(run_key, system, ready, horizon, TOGETHER)
+        return np.asarray(broken(system, record.observations, record.designs))
+
+    found = np.concatenate(blocks.run(records, TOGETHER, block), axis=1)[:, :records]
+    often = found.mean(axis=1)
+    probability = float(found.any(axis=0).mean())
+    return Violation(probability, records, list(system.limits)[int(np.argmax(often))] if probability else "")
+
+
+@eqx.filter_jit
+def broken(system: BaseSystem, states: Any, designs: Any) -> Any:
+    """Return for each limit (L) whether a run (…) breaks it: (L, …)."""
+    found = limits.excesses(system, states, designs)
+    return jnp.stack([jnp.any(jnp.stack(parts) > 0.0, axis=(0, -1)) for parts in found.values()])
+
+
+def complying(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, risk: float) -> Policy:
+    """Return a policy scaled towards the rest design until it breaks limits no more often than the risk.
+
+    A signal stays a signal. Where nothing complies, the least harmful is returned.
+    """
+    if not system.limits and not system.slew:
+        return policy
+    tried = []
+    for share in SHARES if system.limits else SHARES[:1]:
+        scaled = Compliant(system, policy, share)
+        found = _violation(key, system, prepare(scaled, system, horizon), horizon, RECORDS)
+        tried.append((found.probability, scaled))
+        if found.probability <= AIM * risk:
+            break
+    _, best = tried[-1] if tried[-1][0] <= AIM * risk else min(tried, key=lambda each: each[0])
+    if not isinstance(policy, Replay):
+        return best
+    rest = np.array(system.rest_design)
+    wanted = rest + float(best.share) * (policy.signal(horizon) - rest)
+    return Replay(system, system.designs.clip(np.asarray(limits.playable(system, jnp.asarray(wanted)))))
+
+
+def check_risk(risk: float) -> None:
+    """Raise unless a risk is a probability."""
+    if isinstance(risk, bool) or not isinstance(risk, int | float) or not 0.0 < risk < 1.0 or math.isnan(risk):
+        raise NestbedError(f"risk is {risk!r}, but it must be a probability between 0 and 1, such as 0.01.")
