@@ -10,9 +10,9 @@ Everything is written in components that broadcast. The mean goes by
 each in `substeps` parts. Where a system does not say, it is the cheapest of these that follows its drift: one Euler
 step if that comes near enough, a few Runge–Kutta steps, else the exponential one.
 
-One Euler step has independent noise of variance h · diffusion². Every other step carries the
-noise along the drift: what enters one state within the step moves the others by its end, and what decays is forgotten.
-Its covariance is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for
+Noise is independent between states, of variance h · diffusion², but for the exponential step, which carries it along
+the drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its
+covariance is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for
 what the parameters do to it, so that it is computed once per state and not for every parameter vector.
 """
 
@@ -39,12 +39,13 @@ NOTICED = 0.3
 SMALL = 0.25
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow."""
 MOST_DOUBLINGS = 16
-CALM = 1.0
-"""Length of a Runge–Kutta step, in time constants of the fastest mode, up to which it is far from its instability."""
+CALM = 1.5
+"""Length of a step, in time constants of the fastest mode, up to which noise that enters it lasts to its end, and
+Runge–Kutta steps are far from their instability."""
 FEW = 3
 """States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
-TRIED = (1, 2, 4), (1, 2, 4, 8, 16)
-"""Parts that Runge–Kutta steps are tried in, for few states and for many."""
+TRIED = (1, 2, 4)
+"""Parts that Runge–Kutta steps are tried in."""
 
 
 class Scheme(NamedTuple):
@@ -119,7 +120,7 @@ def _moved(system: "BaseSystem", how: Scheme, x: Components, u: Components, thet
 
 def noise(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Noise:
     """Return the noise of one step."""
-    if system.one_euler_step:
+    if not system.carries_noise:
         return Noise(system.variance(x, u, theta), ())
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u)))
     x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
@@ -149,16 +150,15 @@ def scheme(system: "BaseSystem") -> Scheme:
         seen = predictive.visited(system)
         if not _reached(system, seen) or _follows(system, seen, seen.euler, MISSED):
             return Scheme("euler", 1, 0)
-        for parts in TRIED[len(system.state) > FEW]:
-            how = _with_doublings(system, "rk4", parts)
-            calm = system.step / parts * _fastest(system) < CALM
-            if calm and _follows(system, seen, _means(system, how, seen), LITTLE):
+        for parts in TRIED if system.step * _fastest(system) < CALM else ():
+            how = Scheme("rk4", parts, 0)
+            if _follows(system, seen, _means(system, how, seen), LITTLE):
                 return how
         return _with_doublings(system, "exponential", 1)
 
 
 def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Scheme:
-    if integrator == "euler" and substeps == 1:
+    if integrator != "exponential":
         return Scheme(integrator, substeps, 0)
     parts = system.step / substeps * _fastest(system) / SMALL
     return Scheme(integrator, substeps, min(MOST_DOUBLINGS, max(1, math.ceil(math.log2(max(parts, 1.0))))))
@@ -252,20 +252,21 @@ def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) ->
 
 def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
     """Return ∫ e^{Js} diag(entering) e^{Jᵀs} ds over a step, by doubling a small one."""
-    jacobian = matrices.stacked(jacobian)
+    straight = len(jacobian) <= FEW
+    jacobian = jacobian if straight else matrices.stacked(jacobian)
     small, along, _ = _small_step(jacobian, length / 2**doublings)
     term = total = matrices.scaled(matrices.diagonal(entering, jacobian), length / 2**doublings)
     for order in (2.0, 3.0, 4.0):
         half = matrices.product(small, term)
-        term = (half + matrices.transposed(half)) / order
-        total += term
+        term = matrices.scaled(matrices.plus(half, matrices.transposed(half)), 1.0 / order)
+        total = matrices.plus(total, term)
 
     def double(so_far: Any, _: Any) -> Any:
         total, along = so_far
         moved = matrices.product(matrices.product(along, total), matrices.transposed(along))
-        return (total + moved, matrices.product(along, along)), None
+        return (matrices.plus(total, moved), matrices.product(along, along)), None
 
-    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings)
+    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings, unroll=doublings if straight else 1)
     return total
 
 

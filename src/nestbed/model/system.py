@@ -144,7 +144,7 @@ class BaseSystem(ABC):
     @property
     def constant_noise(self) -> bool:
         """Whether the noise is the same for every state, design and parameter."""
-        return not callable(self.diffusion) and self.one_euler_step
+        return not callable(self.diffusion) and not self.carries_noise
 
     @property
     def one_euler_step(self) -> bool:
@@ -152,6 +152,11 @@ class BaseSystem(ABC):
         if self.integrator is not None or self.substeps > 1:
             return self.integrator == "euler" and self.substeps == 1
         return integration.scheme(self) == ("euler", 1, 0)
+
+    @property
+    def carries_noise(self) -> bool:
+        """Whether noise moves with the drift within a step, so that states share it."""
+        return integration.scheme(self).integrator == "exponential"
 
     @property
     def rest_design(self) -> tuple[float, ...]:

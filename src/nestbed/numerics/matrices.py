@@ -33,8 +33,15 @@ def applied(matrix: Matrix, vector: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def transposed(matrix: Matrix) -> Matrix:
-    """Return an array's transpose."""
-    return jnp.swapaxes(matrix, 0, 1)
+    """Return the transpose."""
+    return tuple(zip(*matrix, strict=True)) if isinstance(matrix, tuple) else jnp.swapaxes(matrix, 0, 1)
+
+
+def plus(a: Matrix, b: Matrix) -> Matrix:
+    """Return a + b."""
+    if isinstance(a, tuple):
+        return tuple(tuple(x + y for x, y in zip(*rows, strict=True)) for rows in zip(a, b, strict=True))
+    return a + b
 
 
 def scaled(matrix: Matrix, share: float) -> Matrix:
@@ -53,7 +60,12 @@ def plus_identity(matrix: Matrix, share: float) -> Matrix:
 
 
 def diagonal(entries: Any, like: Matrix) -> Matrix:
-    """Return an array with these entries on its diagonal, of the shape of another."""
+    """Return a matrix with these entries on its diagonal, of the shape of another."""
+    if isinstance(like, tuple):
+        zero = jnp.zeros_like(like[0][0])
+        return tuple(
+            tuple(entry + zero if i == j else zero for j in range(len(like))) for i, entry in enumerate(entries)
+        )
     rows = [jnp.broadcast_to(entry, like.shape[2:]) for entry in entries]
     return _identity(like) * jnp.stack(rows)
 

@@ -57,7 +57,7 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
         return carry, jnp.concatenate(y, axis=1)
 
     start = likelihood.start(tuple(first[:, i, None] for i in range(first.shape[1])), theta)
-    _, seen = jax.lax.scan(experiment, start, (jnp.moveaxis(inputs, 1, 0), rigs.normals))
+    _, seen = jax.lax.scan(jax.checkpoint(experiment), start, (jnp.moveaxis(inputs, 1, 0), rigs.normals))
     observations = jnp.moveaxis(jnp.concatenate([first[None], seen]), 0, 1)
     return Record(observations, jnp.repeat(inputs, size, axis=0))
 
