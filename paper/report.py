@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nestbed import systems
+from nestbed.faces import page
+from nestbed.faces.page import Grid, Section
 from nestbed.numerics import interrupts, storage
 from nestbed.runs.folder import load_log
 from nestbed.runs.run import Log
-from paper import page, pictures, tables
-from paper.page import Grid, Section
+from paper import pictures, tables
 from paper.reproduce import Done
 from paper.studies import PUBLISHED, SYSTEMS, Scale
 

@@ -222,13 +222,13 @@ def test_built_in_systems_are_plausible(name):
 
 def test_attributes_that_nothing_reads_are_told():
     class Odd(Leak):
-        limits = {"level": (0.0, 1.0)}
+        boundary = {"level": (0.0, 1.0)}
         offset, width, depth = 0.1, 0.2, 0.3
 
         def drift(self, x, u, theta):
             return super().drift(x, u, theta) + self.offset + width_of(self) + getattr(self, "depth", 0.0)
 
-    with pytest.warns(UserWarning, match="'limits', which is no setting of nestbed") as told:
+    with pytest.warns(UserWarning, match="'boundary', which is no setting of nestbed") as told:
         Odd()
     assert len(told) == 1
 

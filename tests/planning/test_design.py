@@ -238,9 +238,52 @@ def test_the_command_saves_what_others_take(tmp_path, capsys, monkeypatch):
     assert "best signal" in told
     assert "what the inputs tell" in told
     assert {file.name for file in (tmp_path / "leak").iterdir()} >= {"inputs.csv", "plan.json", "plan.png"}
+    page = (tmp_path / "leak" / "report.html").read_text()
+    assert "data:image/png;base64" in page
+    assert "best signal" in page
+    assert "http" not in page
     for place in ("leak", "leak/inputs.csv"):
         found = sources.policy(place, LEAK, None)
         assert found.horizon == 4
         assert found.policy.table.shape == (4, 1)
     with pytest.raises(nb.NestbedError, match=r"inputs.csv need a system; add --system"):
         sources.policy("leak/inputs.csv", None, None)
+
+
+class Arm(nb.System):
+    """A damped arm in rad, rad/s and V."""
+
+    state = ("angle", "speed")
+    designs = nb.Box(voltage=(-6.0, 6.0))
+    prior = {"drive": dist.LogNormal(0.0, 0.3), "damping": dist.LogNormal(0.0, 0.3)}
+    step, diffusion, noise_floor = 0.1, (0.01, 0.2), 0.0
+    limits = {"speed": (-4.0, 4.0)}
+    slew = {"voltage": 5.0}
+    defaults = nb.Defaults(horizon=8)
+
+    def drift(self, x, u, theta):
+        return x.speed, theta.drive * u.voltage - theta.damping * x.speed - 4.0 * jnp.sin(x.angle)
+
+
+DEGREE, RPM = 180.0 / np.pi, 60.0 / (2.0 * np.pi)
+
+
+class ArmInOtherUnits(Arm):
+    """The same arm in degrees, revolutions per minute and mV."""
+
+    designs = nb.Box(voltage=(-6000.0, 6000.0))
+    diffusion = (0.01 * DEGREE, 0.2 * RPM)
+    limits = {"speed": (-4.0 * RPM, 4.0 * RPM)}
+    slew = {"voltage": 5000.0}
+
+    def drift(self, x, u, theta):
+        speed, push = super().drift(self.State(x.angle / DEGREE, x.speed / RPM), self.Design(u.voltage / 1000.0), theta)
+        return speed * DEGREE, push * RPM
+
+
+@pytest.mark.slow
+def test_units_do_not_matter():
+    one, other = (design(KEY, system, rounds=2) for system in (Arm(), ArmInOtherUnits()))
+    np.testing.assert_allclose(other.inputs / 1000.0, one.inputs, atol=1e-3)
+    assert other.gain.mean == pytest.approx(one.gain.mean, abs=1e-3)
+    assert other.violation.probability == pytest.approx(one.violation.probability, abs=1e-9)

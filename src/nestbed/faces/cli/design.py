@@ -43,11 +43,12 @@ def design(
     seed
         Seed of all randomness.
     out
-        Folder for the inputs (CSV), what they gain and tell (JSON), and the figure (PNG); by default designs/SYSTEM.
+        Folder for the inputs (CSV), what they gain and tell (JSON), the figure (PNG) and a page with all of it (HTML);
+        by default designs/SYSTEM.
     """
     import jax
 
-    from nestbed.faces import figures
+    from nestbed.faces import figures, reports
     from nestbed.faces.terminal import bars, say, tables
     from nestbed.numerics import storage
     from nestbed.numerics.errors import seed_from
@@ -71,9 +72,10 @@ def design(
     plan.save(folder)
     with storage.saving(folder):
         figures.plan(plan, plan.predicted(), folder / "plan.png")
+        storage.write(folder / "report.html", reports.plan(plan, folder / "plan.png").encode())
     caption = f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s, {plan.gain.records} records"
     tables.comparison(plan.comparison, system, caption)
     tables.identifiability(plan.identifiability)
     if plan.origin != PLAN:
         say(f"The inputs are those of {plan.origin}, which the search did not beat.")
-    say(f"Saved {folder}: inputs.csv, plan.json, plan.png")
+    say(f"Saved {folder}: inputs.csv, plan.json, plan.png, report.html")

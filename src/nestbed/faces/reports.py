@@ -1,0 +1,69 @@
+"""Reports for someone who was not there: one page that needs nothing else."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nestbed.faces.page import Grid, Section, as_html
+
+if TYPE_CHECKING:
+    from nestbed.planning.plan import Plan
+
+
+def plan(found: "Plan", picture: Path) -> str:
+    """Return what a design found: the inputs, what they gain beside the baselines, what they tell, the settings."""
+    about = ", ".join(found.target or found.system.parameter_names)
+    best = max(found.comparison[1:], key=lambda each: each.mean)
+    more = found.comparison.difference(found.comparison[0].policy, best.policy)
+    words = [
+        f"{found.horizon} inputs for {found.system.name} that tell **{found.gain.mean:.2f} nats** about {about}, where "
+        f"{best.policy}, the best of the inputs of today, tells {best.mean:.2f}: {more.mean:.2f} more, with 95 % "
+        f"confidence between {more.interval.low:.2f} and {more.interval.high:.2f}.",
+    ]
+    if found.violation is not None:
+        words.append(f"With them, {found.violation}; {100 * found.risk:g} % were allowed.")
+    sections = [
+        Section(
+            "The inputs", words, pictures=[(picture, "The inputs, where they lead (median and 90 % of rigs), gains")]
+        ),
+        Section("What they gain", ["In nats; all on the same simulated rigs."], [_gains(found)]),
+        Section("What they tell", [found.identifiability.sentence], [_parameters(found), _directions(found)]),
+        Section("Settings", [_settings(found)], [_inputs(found)]),
+    ]
+    return as_html(f"{found.system.name}: the inputs that tell most", sections)
+
+
+def _gains(found: "Plan") -> Grid:
+    rows = []
+    for each in found.comparison:
+        assert each.certificate is not None
+        low, high = each.interval
+        broken = () if each.violation is None else (f"{100 * each.violation.probability:.2g} %",)
+        bounds = f"{each.certificate.lower:.3f} … {each.certificate.upper:.3f}"
+        rows.append((each.policy, f"{each.mean:.3f}", f"{low:.3f} … {high:.3f}", bounds, *broken))
+    limited = ("limits broken",) if found.violation is not None else ()
+    return Grid(("policy", "EIG", "95 % interval", "bounds", *limited), rows, frozenset({0}))
+
+
+def _parameters(found: "Plan") -> Grid:
+    units = found.system.units
+    rows = [(f"{name} ({units[name]})" if name in units else name, *rest) for name, *rest in found.identifiability.rows]
+    return Grid(("parameter", "prior sd", "expected sd after", "share left"), rows)
+
+
+def _directions(found: "Plan") -> Grid:
+    rows = [(each.name, f"{each.ratio:.2g}") for each in found.identifiability.directions]
+    return Grid(("direction", "sd after, of that before"), rows)
+
+
+def _settings(found: "Plan") -> str:
+    return (
+        f"T = {found.horizon}, a step of {found.system.step:g}, {found.rounds} rounds of the search in "
+        f"{found.seconds:.0f} s, {found.gain.records} records and L = {found.gain.draws} draws for each certificate."
+    )
+
+
+def _inputs(found: "Plan") -> Grid:
+    units = found.system.units
+    names = [f"{name} ({units[name]})" if name in units else name for name in found.system.design_names]
+    rows = [(str(t), *(f"{value:.4g}" for value in row)) for t, row in enumerate(found.inputs)]
+    return Grid(("experiment", *names), rows)
