@@ -250,7 +250,7 @@ def test_a_mode_that_was_let_go_is_found_at_the_end():
     root = 0.55 + 1e-3 * jax.random.normal(KEY, (2, 64))
     state = belief.init(KEY, record.observations[:, 0])
     whole = -0.5 * ((0.55 - 0.6) / 0.5) ** 2 + np.log(1e-3 / (1.1 * 0.5)) - np.log(2.0 * np.pi * 1e-3)
-    one = state._replace(position=(root,), theta=(root,), log_evidence=jnp.full(2, whole))
+    one = state._replace(position=(root,), theta=(root,), log_evidence=jnp.full(2, whole), several=jnp.ones(2, bool))
     both = one._replace(position=(root.at[1, ::16].multiply(-1.0),))
     assert belief.overlooked(KEY, both, record, jnp.asarray(1)).tolist() == [True, False]
     mended, rise = jax.jit(belief.mended)(KEY, one, record, jnp.asarray(1), jnp.array([True, False]))

@@ -122,8 +122,12 @@ class Belief(ABC):
         """Return after how many experiments each record's belief first failed (0: never); None if it cannot."""
 
     @abstractmethod
-    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> Bool[Array, " N"] | None:
-        """Return which records' posteriors have a part where the belief has nothing; None if it cannot."""
+    def looks(self, state: State) -> bool:
+        """Return whether there may be parts of a posterior where the belief has nothing."""
+
+    @abstractmethod
+    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> Bool[Array, " N"]:
+        """Return which records' posteriors have a part where the belief has nothing, for beliefs that look."""
 
     @abstractmethod
     def mended(
@@ -183,9 +187,13 @@ class Settled(Belief):
         """Raise: a reference has nothing to keep."""
         raise NotImplementedError
 
-    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> None:
-        """Return nothing: it does not look."""
-        return None
+    def looks(self, state: State) -> bool:
+        """Return that there is nothing to look for."""
+        return False
+
+    def overlooked(self, key: jax.Array, state: State, record: Record, t: Int[Array, ""]) -> Bool[Array, " N"]:
+        """Raise: it does not look."""
+        raise NotImplementedError
 
     def mended(
         self, key: jax.Array, state: State, record: Record, t: Int[Array, ""], chosen: Bool[Array, " N"]

@@ -27,7 +27,7 @@ from nestbed.numerics.errors import NestbedError
 
 GOOD = 0.25
 """Effective share of fresh draws below which one Gaussian does not fit."""
-MISSED, RATIO = 0.03, 10.0
+MISSED, RATIO = 0.05, 20.0
 """Nor does it where this share of the old particles' weight lies where it should have that many times more draws."""
 HOPELESS = 1 / 16
 """Effective share of the draws below which nothing fits."""
@@ -41,13 +41,15 @@ LANES, KEEP, START = 5, 3, 4
 """Streams of random numbers that each chunk takes, and those that tell which particle is kept and where fits start."""
 ALONE = 8.0
 """Effective particles below which those of the prior do not tell of other modes, so that fits start elsewhere too."""
-STARTS, MOST_STARTS = 4, 63
+STARTS, MOST_STARTS = 8, 63
 """Particles for each such start, and how many starts there are at most."""
 LOOKED, LOOKS, LEFT = 512, 64, 0.5
 """Draws of the prior that are looked over when a record is complete, those that fits start from, and the share that is
 left to choose them from."""
 NEAR, LACK = 5.0, 0.1
 """Standard deviations of a fit within which the belief should have its share, and the part of it that it must have."""
+FAINT = 20.0
+"""Nats that another mode may lack at first and yet be the one that later outcomes speak for."""
 APART, SOME = 3.0, 0.02
 """Standard deviations between fits to different places, and the share of the evidence there that one must not miss."""
 
@@ -66,6 +68,7 @@ class GuidedParticles(NamedTuple):
     divergence: Float[Array, " N"]  # of the last outcome, as in its `Evidence`
     log_predictive: Float[Array, " N"]
     doubtful: Int[Array, " N"]  # experiments after which nothing fitted first; 0: none
+    several: Bool[Array, " N"]  # whether a fit has ever led elsewhere
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Guided(Belief):
             nothing,
             nothing,
             jnp.zeros(count, jnp.int32),
+            jnp.zeros(count, bool),
         )
 
     def begin(self, state: GuidedParticles, first: Float[Array, "N dy"]) -> GuidedParticles:
@@ -164,6 +168,7 @@ class Guided(Belief):
         def by_gaussian(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             fitted, elsewhere = self._fitted(gauss_key, LANES * i, earlier, taken, seen, t)
             fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
+            fresh = fresh._replace(several=fresh.several | (elsewhere > fitted.log_mass - FAINT))
             good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
             return fresh, ~good | (elsewhere > fresh.log_evidence + math.log(SOME)), faulty
 
@@ -199,12 +204,17 @@ class Guided(Belief):
 
         return _renewed(chosen, min(chosen.shape[0], FEW), work, before, state, record, fault)
 
+    def looks(self, state: GuidedParticles) -> bool:
+        """Return whether a fit has ever led elsewhere."""
+        return bool(jnp.any(state.several))
+
     def overlooked(
         self, key: jax.Array, state: GuidedParticles, record: Record, t: Int[Array, ""]
     ) -> Bool[Array, " N"]:
         """Fit from all over the prior, and return where the particles lack what is found there.
 
-        An early outcome may have left so little of a mode that it was let go, and later ones may speak for it.
+        An early outcome may have left so little of a mode that it was let go, and later ones may speak for it. Where no
+        fit ever led elsewhere there is nothing to look for.
         """
         likelihood, prior, rows = self.likelihood, self.system.parameters, state.ess.shape[0]
         position = prior.sample(key, (rows, LOOKED))
@@ -221,7 +231,7 @@ class Guided(Belief):
             near = jnp.sum(jnp.where(found.square(mine) < NEAR**2, weights, 0.0), axis=1)
             return lacking | ((share > SOME) & (near < LACK * share))
 
-        return jax.lax.fori_loop(0, LOOKS, look, jnp.zeros(rows, bool))
+        return state.several & jax.lax.fori_loop(0, LOOKS, look, jnp.zeros(rows, bool))
 
     def mended(
         self,
@@ -248,9 +258,14 @@ class Guided(Belief):
         alone = (state.ess < ALONE) & (state.fresh == self.particles)
         likeliest = _likeliest(self.system, state)
         others = min(MOST_STARTS, self.particles // STARTS)
-        softened = mixture.tempered(before.log_weights, state.log_weights, others / self.particles)
-        chosen = resampling.systematic(noise.uniforms(key, (rows, 1), lane + START), softened)
-        chosen = chosen[:, :: self.particles // max(others, 1)]
+
+        def evenly_chosen() -> Int[Array, "C S"]:
+            softened = mixture.tempered(before.log_weights, state.log_weights, others / self.particles)
+            chosen = resampling.systematic(noise.uniforms(key, (rows, 1), lane + START), softened)
+            return chosen[:, :: self.particles // max(others, 1)].astype(jnp.int32)
+
+        room = jax.eval_shape(evenly_chosen)
+        chosen = jax.lax.cond(jnp.any(alone), evenly_chosen, lambda: jnp.zeros(room.shape, room.dtype))
 
         def attempt(i: Int[Array, ""], so_far: Any) -> Any:
             best, elsewhere = so_far
@@ -314,6 +329,7 @@ class Guided(Belief):
             expected - log_predictive,
             log_predictive,
             state.doubtful,
+            state.several,
         )
         first = jnp.argmax(bad.any(axis=1))
         fault = Fault(bad.any(), first.astype(jnp.int32), particles.first_where(bad, theta)[first])

@@ -133,8 +133,10 @@ _compiled_infer = eqx.filter_jit(infer)
 def _looked_over(key: jax.Array, belief: Belief, record: Record, count: Int[Array, ""], result: Posterior) -> Posterior:
     """Return the result with no part of a posterior overlooked; what is found counts as the last outcome's evidence."""
     look_key, mend_key = jax.random.split(jax.random.fold_in(key, 1))
+    if not belief.looks(result.belief):
+        return result
     overlooked = _overlooked(look_key, belief, result.belief, record, count)
-    if overlooked is None or not bool(overlooked.any()):
+    if not bool(overlooked.any()):
         return result
     state, rise = _mended(mend_key, belief, result.belief, record, count, overlooked)
     log_predictive = result.log_predictive.at[:, count - 1].add(rise)
