@@ -260,7 +260,7 @@ class Guided(Belief):
         others = min(MOST_STARTS, self.particles // STARTS)
 
         def evenly_chosen() -> Int[Array, "C S"]:
-            softened = mixture.tempered(before.log_weights, state.log_weights, others / self.particles)
+            softened = mixture.tempered(before.log_weights, state.log_weights, LEFT)
             chosen = resampling.systematic(noise.uniforms(key, (rows, 1), lane + START), softened)
             return chosen[:, :: self.particles // max(others, 1)].astype(jnp.int32)
 
