@@ -8,7 +8,13 @@ import nestbed as nb
 from nestbed.model import checks, integration
 
 EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))
-STEPS = {"motor": "exponential", "drug": "exponential", "joint": "exponential", "spring": "rk4", "tank": "euler"}
+STEPS = {
+    "motor": "exponential",
+    "drug": "exponential",
+    "joint": "exponential",
+    "spring": "exponential",
+    "tank": "euler",
+}
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -173,8 +173,12 @@ def test_a_banana_is_drawn_from_its_whole_length():
         _, found = history.log_likelihood(likelihood, history.tabulate(record), jnp.asarray(10), theta)
         return found + sum(p.log_prob(value) for p, value in zip(system.prior.values(), theta, strict=True))
 
-    fitted = jax.jit(lambda: mixture.fit(jax.random.key(1), likelihood, record, jnp.asarray(10)))()
-    w, log_proposal = fitted.draw(fitted.random_numbers(jax.random.key(2), (2, 64, 256)))
+    @jax.jit
+    def drawn():
+        fitted = mixture.fit(jax.random.key(1), likelihood, record, jnp.asarray(10))
+        return fitted.draw(fitted.random_numbers(jax.random.key(2), (2, 64, 256)))
+
+    w, log_proposal = drawn()
     log_weights = posterior(record, proposal.unwhiten(prior, w)) - log_proposal + np.log(prior.scales).sum()
     estimates = np.exp(np.asarray(jax.nn.logsumexp(log_weights, axis=1)) - np.log(256))
     grid = jnp.linspace(-5.0, 5.0, 800)

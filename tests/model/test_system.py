@@ -24,7 +24,7 @@ class VectorLink(nb.VectorSystem):
     """The double link with its inertia matrix solved by linear algebra."""
 
     state, designs, prior = nb.systems.DoubleLink.state, nb.systems.DoubleLink.designs, nb.systems.DoubleLink.prior
-    step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.1)
+    step, diffusion, integrator = 0.05, (0.0, 0.0, 0.1, 0.1), "euler"
 
     def drift(self, x, u, theta):
         (q1, q2), dq = x[:2], x[2:]

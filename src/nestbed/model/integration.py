@@ -7,8 +7,8 @@ Everything is written in components that broadcast. The mean goes by
 - `exponential`: the exact step of the drift's linear part around x (local linearisation), which follows stiff drifts
   too;
 
-each in `substeps` parts. Where a system does not say, it is the cheapest of these that follows its drift: one Euler
-step if that comes near enough, a few Runge–Kutta steps, else the exponential one.
+each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where
+many small ones lead, else the exponential one.
 
 Noise is independent between states, of variance h · diffusion², but for the exponential step, which carries it along
 the drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its
@@ -32,20 +32,15 @@ if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
 
 INTEGRATORS = ("euler", "rk4", "exponential")
-MISSED, LITTLE = 0.1, 0.01
-"""Share of the way that many small steps go, by which one Euler step may miss it, and whatever takes its place."""
+MISSED = 0.1
+"""Share of the way that many small steps go, by which one Euler step may miss it."""
 NOTICED = 0.3
 """Standard deviations of the noise by which a step must miss to be noticed."""
 SMALL = 0.25
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow."""
 MOST_DOUBLINGS = 16
-CALM = 1.5
-"""Length of a step, in time constants of the fastest mode, up to which noise that enters it lasts to its end, and
-Runge–Kutta steps are far from their instability."""
 FEW = 3
 """States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
-TRIED = (1, 2, 4)
-"""Parts that Runge–Kutta steps are tried in."""
 
 
 class Scheme(NamedTuple):
@@ -148,12 +143,8 @@ def scheme(system: "BaseSystem") -> Scheme:
         if system.integrator is not None or system.substeps > 1:
             return _with_doublings(system, system.integrator or "rk4", system.substeps)
         seen = predictive.visited(system)
-        if not _reached(system, seen) or _follows(system, seen, seen.euler, MISSED):
+        if not _reached(system, seen) or _follows(system, seen):
             return Scheme("euler", 1, 0)
-        for parts in TRIED if system.step * _fastest(system) < CALM else ():
-            how = Scheme("rk4", parts, 0)
-            if _follows(system, seen, _means(system, how, seen), LITTLE):
-                return how
         return _with_doublings(system, "exponential", 1)
 
 
@@ -164,12 +155,6 @@ def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Sch
     return Scheme(integrator, substeps, min(MOST_DOUBLINGS, max(1, math.ceil(math.log2(max(parts, 1.0))))))
 
 
-def _means(system: "BaseSystem", how: Scheme, seen: predictive.Visited) -> Any:
-    """Return where a step leads from all that was visited."""
-    moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta))(seen.x, seen.u, seen.theta)
-    return tuple(x + change for x, change in zip(seen.x, moved, strict=True))
-
-
 def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
     """Return whether many small steps lead anywhere; if not, nothing follows, and what is wrong is told elsewhere."""
     with np.errstate(all="ignore"):
@@ -177,13 +162,13 @@ def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
         return all(np.median(way) < predictive.RUNAWAY * (1.0 + np.median(np.abs(x))) for x, way in ways)
 
 
-def _follows(system: "BaseSystem", seen: predictive.Visited, means: Any, share: float) -> bool:
-    """Return whether steps reach what many small ones do, but for a share of the way or what the noise hides."""
+def _follows(system: "BaseSystem", seen: predictive.Visited) -> bool:
+    """Return whether Euler steps reach what many small ones do, but for a share of the way or what the noise hides."""
     variances = system.variance(seen.x, seen.u, seen.theta)
     with np.errstate(all="ignore"):
-        for x, mean, fine, variance in zip(seen.x, means, seen.fine, variances, strict=True):
+        for x, mean, fine, variance in zip(seen.x, seen.euler, seen.fine, variances, strict=True):
             missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (mean, x))
-            if np.mean((missed > share * way) & (missed > NOTICED * np.sqrt(variance))) > 0.5:
+            if np.mean((missed > MISSED * way) & (missed > NOTICED * np.sqrt(variance))) > 0.5:
                 return False
     return True
 

@@ -44,7 +44,7 @@ class BaseSystem(ABC):
     designs: Box = None  # type: ignore[assignment]  # every system must say
     prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
-    integrator: str | None = None  # "euler", "rk4" or "exponential"; None: the cheapest that follows the drift
+    integrator: str | None = None  # "euler", "rk4" or "exponential"; None: Euler's where that follows the drift
     substeps: int = 1  # parts that each step is integrated in
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
