@@ -13,44 +13,28 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from nestbed.evaluation import experiments, weighing
-from nestbed.evaluation.weighing import Weighed
-from nestbed.likelihood.base import Record
+from nestbed.evaluation.judging import MORE, TOGETHER, Judge, Judged
 from nestbed.model import checks
-from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
-from nestbed.numerics import blocks, controls, noise
-from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.model.target import Target, Wanted, targeted
+from nestbed.numerics import noise
+from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.intervals import Interval, of_mean
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
 
-TOGETHER = 256
-"""Records in one program, whatever their number: another number compiles nothing."""
-AT_ONCE = 32
-"""Records that are weighed again together."""
-MORE = 8
-"""Draws from a mixture, for each that one Gaussian would give: it fits less well."""
-GOOD = 0.3
-"""Effective share of the draws above which a fit is good."""
-AGAIN = 2
-"""How often a poor fit is tried from other starts."""
-FAR, MISSED = 64.0, 2
-"""How many times the weight of a draw that of θ₀ has where the fit missed it, and in how many records of a block that
-tells of modes that fits do not know."""
-PROBE = 2**32 - 1
-"""The block that is only looked at, so that no bound knows what was found."""
 FEWEST, SMALL = 4.0, 0.1
 """Effective draws, and their share, below which a record's bounds tell little."""
 APART, WIDE = 0.02, 0.1
 """Distance of the bounds, in nats, above which it is told that a record's shape is why; and whatever the reason."""
+MANIFOLD = 0.01
+"""Share of records whose target has its values in several places above which that is told."""
 MOST_RECORDS = 1 << 20
 """Records beyond which no accuracy is pursued."""
 
@@ -70,6 +54,7 @@ class Certificate:
     horizon: int
     target: tuple[str, ...] | None = None
     mixed: Bool[np.ndarray, " N"] | None = None  # records whose posterior needed more than one Gaussian
+    elsewhere: Bool[np.ndarray, " N"] | None = None  # records whose target has its values in other places too
     origin: tuple[int, ...] = ()  # the key's words
     _curve: Callable[[], "Curve"] | None = None
 
@@ -171,7 +156,7 @@ def certificate(
     records: int = 1024,
     draws: int = 64,
     accuracy: float | None = None,
-    target: Sequence[str] | None = None,
+    target: Wanted | Sequence[Wanted] | Target | None = None,
     progress: Watch[Progress] | None = None,
 ) -> Certificate:
     """Bound the expected information gain of a policy from below and above.
@@ -184,8 +169,9 @@ def certificate(
         records: how many are simulated, at first.
         draws: L, parameters drawn for each record; the bounds come together as 1 / L.
         accuracy: in nats; more records are simulated until the interval reaches no further to either side.
-        target: names of the parameters of interest, the others being nuisance; all by default. The gain about these
-            alone is bounded in the same way.
+        target: names of the parameters of interest, the others being nuisance; all by default. Or what follows from
+            them: the name of a method (theta) of the system, or a function of theta. The gain about these alone is
+            bounded in the same way.
         progress: called with how many records are done, `.done` of `.total`, from any thread.
 
     Returns:
@@ -197,155 +183,31 @@ def certificate(
     if records < 2:
         raise NestbedError("records is 1, but at least 2 are needed for an interval; give more, such as 1024.")
     check_accuracy(accuracy)
-    names = targets(system, target)
-    judge = _Judge(noise.as_key(key), system, prepare(policy, system, horizon), horizon, draws, names)
-    found = judge.judge(records, progress)
+    wanted = targeted(system, target)
+    judge = Judge(noise.as_key(key), system, prepare(policy, system, horizon), horizon, draws, wanted)
+    found = _certificate(judge, judge.judge(records, progress))
     while accuracy is not None and found.records < MOST_RECORDS:
         reach, gap = 0.5 * (found.interval.high - found.interval.low), 0.5 * (found.upper - found.lower)
         if reach <= accuracy or gap > 0.9 * accuracy:
             break
         needed = math.ceil(1.05 * found.records * ((reach - gap) / (accuracy - gap)) ** 2)
-        found = judge.judge(min(MOST_RECORDS, max(found.records + TOGETHER, needed)), progress)
+        found = _certificate(judge, judge.judge(min(MOST_RECORDS, max(found.records + TOGETHER, needed)), progress))
     _tell(found, accuracy)
     return found
 
 
-class _Judge:
-    """Simulates records of one policy and weighs them; what is done is kept.
+def _certificate(judge: Judge, found: Judged) -> Certificate:
+    """Return the certificate of judged records."""
+    names = None if judge.target is None else judge.target.names
+    origin = tuple(int(word) for word in np.asarray(jax.random.key_data(judge.key)))
+    parts = found.lower, found.upper, found.ess, judge.draws, judge.horizon, names, found.mixed, found.elsewhere
+    return Certificate(*parts, origin, lambda: _curve(judge))
 
-    For a target, each record is weighed twice: over all parameters, and over the nuisance with the target given.
-    """
 
-    def __init__(
-        self, key: jax.Array, system: BaseSystem, policy: Any, horizon: int, draws: int, target: tuple[str, ...] | None
-    ):
-        self.key, self.system, self.policy = key, system, policy
-        self.horizon, self.draws, self.target = horizon, draws, target
-        self.free = [(True,) * len(system.prior)]
-        if target is not None:
-            self.free.append(tuple(name not in target for name in system.prior))
-        self.done: list[list[Weighed]] = []
-        self.hidden_modes = [False] * len(self.free)
-
-    def judge(self, total: int, progress: Watch[Progress] | None) -> Certificate:
-        """Return the certificate of `total` records; those that are there already are kept."""
-        first = len(self.done)
-        count = total - first * TOGETHER
-        if not first:
-            self.probe()
-        if count > 0:
-            self.done += blocks.run(count, TOGETHER, lambda i: self.block(first + i), progress, "certificate")
-        return self.certificate(jax.tree.map(lambda *parts: np.concatenate(parts)[:total], *self.done))
-
-    def probe(self) -> None:
-        """Find out whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
-        theta, record, draw_key, _ = self.rigs(PROBE)
-        for i, free in enumerate(self.free):
-            found = self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws, free)
-            ratio = self.draws * found.own / np.maximum(1.0 - found.own, 1e-300)
-            self.hidden_modes[i] = int(np.sum((ratio > FAR) & (found.pilot >= GOOD))) >= MISSED
-
-    def rigs(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
-        """Return one block of records with their parameters, and keys for what is drawn for them, and once more."""
-        simulation_key, draw_key, mend_key = jax.random.split(jax.random.fold_in(self.key, index), 3)
-        theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
-        return theta, record, draw_key, mend_key
-
-    def block(self, index: int) -> list[Weighed]:
-        """Return one block of records, weighed as each needs it."""
-        theta, record, draw_key, mend_key = self.rigs(index)
-        return self.weighed(draw_key, mend_key, theta, record, self.horizon)
-
-    def weighed(
-        self, draw_key: jax.Array, mend_key: jax.Array, theta: Components, record: Record, count: int
-    ) -> list[Weighed]:
-        """Weigh the first `count` experiments of records; again those whose posterior is no single Gaussian."""
-        found = []
-        for question, (free, hidden) in enumerate(zip(self.free, self.hidden_modes, strict=True)):
-            key = jax.random.fold_in(draw_key, question)
-            one = self.weigh(weighing.by_gaussian, key, theta, record, count, self.draws, free)
-            if not hidden:
-                self.try_again(one, key, theta, record, count, free)
-            poor = np.flatnonzero((one.pilot < GOOD) | hidden)
-            for i in range(0, len(poor), AT_ONCE):
-                rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
-                taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
-                key = jax.random.fold_in(jax.random.fold_in(mend_key, question), i)
-                again = self.weigh(weighing.by_mixture, key, taken[0], taken[1], count, MORE * self.draws, free)
-                filled = len(poor[i : i + AT_ONCE])
-                for old, new in zip(one, again, strict=True):
-                    old[rows[:filled]] = new[:filled]
-            found.append(one)
-        return found
-
-    def try_again(
-        self,
-        one: Weighed,
-        key: jax.Array,
-        theta: Components,
-        record: Record,
-        count: int,
-        free: tuple[bool, ...],
-    ) -> None:
-        """Weigh records whose fit was poor by fits from other starts: most had only a bad one."""
-        for i in range(AGAIN):
-            poor = np.flatnonzero(one.pilot < GOOD)
-            if not len(poor):
-                return
-            again = self.weigh(
-                weighing.by_gaussian, jax.random.fold_in(key, 1 + i), theta, record, count, self.draws, free
-            )
-            better = poor[again.pilot[poor] > one.pilot[poor]]
-            for old, new in zip(one, again, strict=True):
-                old[better] = new[better]
-
-    def weigh(
-        self,
-        how: Any,
-        key: jax.Array,
-        theta: Components,
-        record: Record,
-        count: int,
-        draws: int,
-        free: tuple[bool, ...],
-    ) -> Weighed:
-        """Return what the first `count` experiments of records come to."""
-        found = how(key, self.system, theta, record, jnp.asarray(count), draws, free)
-        weighed = Weighed(*(np.array(part) for part in found))
-        bad = np.isnan(weighed.average + weighed.excluding + weighed.including)
-        if bad.any():
-            experiments.blame(self.system, record, theta, int(np.argmax(bad)), count - 1)
-        return weighed
-
-    def certificate(self, found: list[Weighed]) -> Certificate:
-        """Return the certificate of weighed records."""
-        joint, *given = found
-        below, above = (given[0].excluding, given[0].including) if given else (joint.average, joint.average)
-        plain = np.stack([below - joint.including, above - joint.excluding], axis=-1)
-        lower, upper = controls.adjusted(plain, joint.controls).T
-        return Certificate(
-            lower,
-            upper,
-            np.min([one.ess for one in found], axis=0),
-            self.draws,
-            self.horizon,
-            self.target,
-            np.any([one.pilot == weighing.MIXED for one in found], axis=0),
-            origin=tuple(int(word) for word in np.asarray(jax.random.key_data(self.key))),
-            _curve=self.curve,
-        )
-
-    def curve(self) -> Curve:
-        """Return the certificate after each experiment."""
-        theta, record, *_ = self.rigs(0)
-        key = jax.random.fold_in(self.key, PROBE - 1)
-
-        def after(t: int) -> Certificate:
-            draw_key, mend_key = jax.random.split(jax.random.fold_in(key, t))
-            return self.certificate(self.weighed(draw_key, mend_key, theta, record, t + 1))
-
-        found = blocks.run(self.horizon, 1, after)
-        return Curve(*(np.array([getattr(each, name) for each in found]) for name in Curve._fields))
+def _curve(judge: Judge) -> Curve:
+    """Return the certificate after each experiment."""
+    found = [_certificate(judge, each) for each in judge.after_each()]
+    return Curve(*(np.array([getattr(each, name) for each in found]) for name in Curve._fields))
 
 
 def _tell(found: Certificate, accuracy: float | None) -> None:
@@ -365,6 +227,14 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
             f"that it lies between them; give more draws than {found.draws}.",
             stacklevel=3,
         )
+    places = int(np.sum(np.asarray(found.elsewhere)))
+    if places > MANIFOLD * found.records and found.target is not None:
+        warnings.warn(
+            f"in {places} of {found.records} records {', '.join(found.target)} has the same value at several places, "
+            "of which one was looked at, and the bounds may be off by the logarithm of their number; make a target of "
+            "something that rises or falls throughout.",
+            stacklevel=3,
+        )
     low, high = found.interval
     if accuracy is not None and 0.5 * (high - low) > accuracy:
         cause = "the bounds are apart" if found.upper - found.lower > accuracy else "records are at their most"
@@ -373,23 +243,6 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
             f"give more draws than {found.draws}, or ask for less.",
             stacklevel=3,
         )
-
-
-def targets(system: BaseSystem, target: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the parameters of interest, or None for all; raise if a name is none of the system's."""
-    if target is None:
-        return None
-    names = (target,) if isinstance(target, str) else tuple(target)
-    for name in names:
-        if name not in system.prior:
-            raise NestbedError(
-                f"{system.name} has no parameter {name!r} to be a target; {did_you_mean(str(name), system.prior)}."
-                + (" Give several apart, not with commas between." if "," in str(name) else "")
-            )
-    if not names:
-        raise NestbedError("target is empty; name at least one parameter, or leave it out for all.")
-    ordered = tuple(name for name in system.prior if name in names)
-    return None if len(ordered) == len(system.prior) else ordered
 
 
 def check_accuracy(accuracy: float | None) -> None:

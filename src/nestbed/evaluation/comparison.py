@@ -18,6 +18,7 @@ from nestbed.evaluation.eig import eig
 from nestbed.evaluation.estimates import Estimate
 from nestbed.evaluation.violation import Violation, violation
 from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target, Wanted
 from nestbed.numerics import noise, storage
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.numerics.intervals import Interval, chance_above, of_means, quantile
@@ -141,7 +142,7 @@ def compare(
     records: int = 1024,
     draws: int = 64,
     accuracy: float | None = None,
-    target: Sequence[str] | None = None,
+    target: Wanted | Sequence[Wanted] | Target | None = None,
     progress: Watch[Progress] | None = None,
     **sweeps: Any,
 ) -> Comparison:
@@ -155,7 +156,7 @@ def compare(
         records: how many are simulated with each policy, at first.
         draws: L, parameters drawn for each record.
         accuracy: in nats; more records are simulated until every interval reaches no further to either side.
-        target: names of the parameters of interest; all by default.
+        target: parameters of interest or what follows from them, as `nb.certificate` takes it; all by default.
         progress: called with a policy's `.name` and how many of its records are done, `.done` of `.total`, from any
             thread.
         **sweeps: the published estimator in place of certificates, if any of these is given: seeds (25), trajectories

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestbed.evaluation import experiments
-from nestbed.evaluation.certificate import TOGETHER
+from nestbed.evaluation.judging import TOGETHER
 from nestbed.model import checks, limits
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import blocks, noise

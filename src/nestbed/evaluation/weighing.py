@@ -54,8 +54,8 @@ def by_gaussian(
 ) -> Weighed:
     """Weigh records by one heavy-tailed Gaussian each, over the free parameters; the others are given, as in θ₀."""
     start_key, draw_key = jax.random.split(key)
-    own = _own(system, theta)
-    start = _likeliest(start_key, system, own, record, count, free)
+    own = own_of(system, theta)
+    start = likeliest(start_key, system, own, record, count, free)
     fitted = proposal.fit(likelihoods.of(system), record, count, start, free=free)
     fitted = fitted if all(free) else fitted.restricted(free)
     return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=PILOT)
@@ -73,19 +73,19 @@ def by_mixture(
 ) -> Weighed:
     """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
     fit_key, draw_key = jax.random.split(key)
-    own = _own(system, theta)
+    own = own_of(system, theta)
     held = tuple(None if is_free else value for value, is_free in zip(own, free, strict=True))
     fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, held)
     return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=0)
 
 
-def _own(system: BaseSystem, theta: Components) -> Components:
+def own_of(system: BaseSystem, theta: Components) -> Components:
     """Return the records' own parameters, whitened, (C, 1) each."""
     prior = system.parameters
     return proposal.whiten(prior, tuple(z[:, None] for z in prior.unconstrain(theta)))
 
 
-def _likeliest(
+def likeliest(
     key: jax.Array,
     system: BaseSystem,
     own: Components,
@@ -153,7 +153,7 @@ def _weigh(
     """Weigh draws of the proposals, and each record's own parameters among them; the first `pilot` ones apart."""
     rows = record.designs.shape[0]
     drawn = _draw(key, system, fitted, own, record, count, pilot + draws, free)
-    pilot_share = _share(drawn[2][:, :pilot]) if pilot else jnp.full(rows, MIXED)
+    pilot_share = share(drawn[2][:, :pilot]) if pilot else jnp.full(rows, MIXED)
     w, log_likelihood, log_weights, log_prior = jax.tree.map(lambda leaf: leaf[:, pilot:], drawn)
     excluding = jax.nn.logsumexp(log_weights[:, :-1], axis=1)
     including = jnp.logaddexp(excluding, log_weights[:, -1])
@@ -167,13 +167,13 @@ def _weigh(
         including - math.log(draws + 1),
         average(log_likelihood),
         _controls(system, average, w, log_prior) if all(free) else jnp.zeros((rows, 1)),
-        _share(log_weights[:, :-1]),
+        share(log_weights[:, :-1]),
         pilot_share,
         weights[:, -1],
     )
 
 
-def _share(log_weights: Float[Array, "C L"]) -> Float[Array, " C"]:
+def share(log_weights: Float[Array, "C L"]) -> Float[Array, " C"]:
     """Return the effective share of draws."""
     scaled = jnp.exp(log_weights - jnp.max(log_weights, axis=1, keepdims=True))
     return jnp.sum(scaled, axis=1) ** 2 / jnp.sum(scaled**2, axis=1) / log_weights.shape[1]

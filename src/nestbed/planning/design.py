@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from nestbed.evaluation.certificate import targets
 from nestbed.evaluation.comparison import Comparison, compare
 from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, check_risk, complying
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import blocks, interrupts, noise
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.progress import Progress, Watch
@@ -57,7 +57,7 @@ def design(
     system: BaseSystem,
     *,
     horizon: int | None = None,
-    target: Sequence[str] | None = None,
+    target: Wanted | Sequence[Wanted] | Target | None = None,
     risk: float = 0.01,
     seconds: float = 20.0,
     rounds: int | None = None,
@@ -69,7 +69,8 @@ def design(
         key: a jax key; with `rounds` the same key gives the same inputs, with `seconds` there are as many as fit in.
         system: the model.
         horizon: T, experiments; by default the system's.
-        target: names of the parameters of interest, the others being nuisance; all by default.
+        target: parameters of interest, the others being nuisance, or what follows from them: names of parameters or of
+            methods (theta) of the system, or functions of theta; all parameters by default.
         risk: probability, over prior and noise, with which any of the system's limits may be broken within the horizon.
         seconds: that the search may take, compiling included; certificates come on top. Ctrl-C ends it early.
         rounds: of the search, in place of seconds.
@@ -84,30 +85,29 @@ def design(
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 20.")
     check_risk(risk)
-    names = targets(system, target)
-    wanted = tuple(names is None or name in names for name in system.prior)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
     budget = _Budget(begun, seconds, rounds)
-    goal = _Goal(system, steps, wanted, risk)
+    goal = _Goal(system, steps, targeted(system, target), risk)
     with ThreadPoolExecutor(1) as other:  # compiling takes one core most of the time
-        beside = other.submit(_beside, gain_key, goal, names)
+        beside = other.submit(_beside, gain_key, goal)
         found, classical = _searched(search_key, goal, budget, progress)
         try:
             baselines = beside.result()
         except KeyboardInterrupt:  # it was meant for the search
             interrupts.taken()
-            baselines = _beside(gain_key, goal, names)
+            baselines = _beside(gain_key, goal)
     finalists = [_played(final_key, goal, unit) for unit in (*found[:FINALISTS], classical[0])]
     scores = _scored(final_key, goal, finalists, FINAL)
     best, signal = (_replayed(goal, unit) for unit in (finalists[int(np.argmax(scores))], finalists[-1]))
-    own = _certified(gain_key, goal, names, {PLAN: best, SIGNAL: signal}, progress)
+    own = _certified(gain_key, goal, {PLAN: best, SIGNAL: signal}, progress)
     signals = {PLAN: best, SIGNAL: signal, **baselines.signals}
     name, comparison = _handed_out(signals, Comparison([own[0], *baselines.comparison, own[1]]))
     inputs = signals[name].signal(steps)
     _tell_of_limits(comparison[0].violation, risk)
     spent = time.monotonic() - begun
-    known = _identified(final_key, system, inputs)
+    known = _identified(final_key, goal, inputs)
+    names = None if goal.target is None else goal.target.names
     return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk)
 
 
@@ -119,7 +119,7 @@ class _Goal(NamedTuple):
 
     system: BaseSystem
     horizon: int
-    target: tuple[bool, ...]
+    target: Target | None
     risk: float
 
 
@@ -266,24 +266,24 @@ class _Baselines(NamedTuple):
     signals: dict[str, Replay]  # those that are fixed beforehand
 
 
-def _beside(key: jax.Array, goal: _Goal, target: tuple[str, ...] | None) -> _Baselines:
+def _beside(key: jax.Array, goal: _Goal) -> _Baselines:
     """Certify the baselines."""
     system, horizon, _, risk = goal
     made = {name: baseline(name, system, horizon) for name in BESIDE}
     units = {name: system.designs.unscale(p.signal(horizon)) for name, p in made.items() if isinstance(p, Replay)}
     signals = {name: _replayed(goal, _played(key, goal, unit)) for name, unit in units.items()}
     drawn = {name: complying(key, system, p, horizon, risk) for name, p in made.items() if name not in signals}
-    return _Baselines(_certified(key, goal, target, {**drawn, **signals}, None), signals)
+    return _Baselines(_certified(key, goal, {**drawn, **signals}, None), signals)
 
 
 def _certified(
     key: jax.Array,
     goal: _Goal,
-    target: tuple[str, ...] | None,
     policies: Mapping[str, Policy],
     progress: Watch[Progress] | None,
 ) -> Comparison:
-    return compare(key, goal.system, policies, horizon=goal.horizon, records=RECORDS, target=target, progress=progress)
+    settings: Any = {"horizon": goal.horizon, "records": RECORDS, "target": goal.target}
+    return compare(key, goal.system, policies, progress=progress, **settings)
 
 
 def _replayed(goal: _Goal, unit: Any) -> Replay:
@@ -308,9 +308,10 @@ def _handed_out(signals: Mapping[str, Replay], comparison: Comparison) -> tuple[
     return best, Comparison([dataclasses.replace(chosen, policy=PLAN), *others])
 
 
-def _identified(key: jax.Array, system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> Identifiability:
+def _identified(key: jax.Array, goal: _Goal, inputs: Float[np.ndarray, "T du"]) -> Identifiability:
     """Return what the inputs tell, and what they would, done twice."""
-    found = search.information(key, system, np.asarray(system.designs.unscale(inputs)), IDENTIFIED)
+    system = goal.system
+    found = search.information(key, system, np.asarray(system.designs.unscale(inputs)), goal.target, IDENTIFIED)
     before = np.diag(objective.precision(system))
     once, twice = (0.5 * float(np.mean(np.linalg.slogdet(n * found + before)[1])) for n in (1, 2))
     return identify(system, found, np.diag(before), twice - once)

@@ -18,6 +18,7 @@ from nestbed.likelihood.base import Record
 from nestbed.model import limits
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target
 from nestbed.numerics import linear_algebra, noise
 
 
@@ -64,12 +65,16 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
 
 def information(system: BaseSystem, rigs: Rigs, record: Record) -> Float[Array, "C d d"]:
     """Return the Fisher information of records of `simulate`, in whitened coordinates."""
-    likelihood, prior = likelihoods.of(system), system.parameters
-    w = _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0])
-    ones = tuple(jnp.ones_like(value) for value in w)
-    theta, slopes = jax.jvp(lambda w: prior.constrain(proposal.unwhiten(prior, w)), (w,), (ones,))
+    theta, per = _parameters(system, _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0]))
     count = jnp.asarray(record.designs.shape[1])
-    return sensitivity.of_histories(likelihood, record, count, theta, slopes).information
+    return sensitivity.of_histories(likelihoods.of(system), record, count, theta, per).information
+
+
+def _parameters(system: BaseSystem, w: Components) -> tuple[Components, Components]:
+    """Return the parameters that whitened coordinates stand for, and how fast each changes with its own."""
+    prior = system.parameters
+    ones = tuple(jnp.ones_like(value) for value in w)
+    return jax.jvp(lambda w: prior.constrain(proposal.unwhiten(prior, w)), (w,), (ones,))
 
 
 def applied(system: BaseSystem, unit: Float[Array, "K T du"]) -> Float[Array, "K T du"]:
@@ -81,17 +86,20 @@ def worth(
     system: BaseSystem,
     rigs: Rigs,
     unit: Float[Array, "K T du"],
-    target: tuple[bool, ...],
+    target: Target | None,
     margin: Float[Array, ""],
 ) -> tuple[Float[Array, "K R"], Float[Array, " K"], Float[Array, "C d d"]]:
-    """Return what sequences in the unit box gain on each rig about the parameters that are a target, in nats.
+    """Return what sequences in the unit box gain on each rig about the target, None for all parameters, in nats.
 
     And what they are fined for nearing limits, from which everything limited must keep `margin` standard deviations
     (over rigs) at each time; and the information of each sequence and rig.
     """
     record = simulate(system, rigs, applied(system, unit))
     found = information(system, rigs, record)
-    gains = about(found, precision(system), target).reshape(unit.shape[0], -1)
+    slopes = None
+    if target is not None:
+        slopes = jnp.tile(target.slopes(system, *_parameters(system, rigs.w)), (unit.shape[0], 1, 1))
+    gains = about(found, precision(system), slopes).reshape(unit.shape[0], -1)
     return gains, FINE * _beyond(system, rigs, record, margin), found
 
 
@@ -124,14 +132,20 @@ HEAVY = 4.0
 
 
 def about(
-    information: Float[Array, "C d d"], precision: Float[np.ndarray, " d"], target: tuple[bool, ...]
+    information: Float[Array, "C d d"], precision: Float[np.ndarray, " d"], slopes: Float[Array, "C k d"] | None = None
 ) -> Float[Array, " C"]:
-    """Return ½ log det of the precision that the target has, less that before; NaN where it is not finite."""
-    order = np.array(sorted(range(len(target)), key=lambda i: target[i]))  # nuisance first: its part is divided out
-    after = information + jnp.diag(jnp.asarray(precision))
-    factor = linear_algebra.cholesky(after[:, order][:, :, order])
-    before = 0.5 * float(np.log(precision[np.array(target)]).sum())
-    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2))[:, -sum(target) :], axis=-1) - before
+    """Return by how much ½ log det of the covariance falls, of what has these slopes; NaN where it is not finite."""
+    root = linear_algebra.cholesky(information + jnp.diag(jnp.asarray(precision)))
+    if slopes is None:
+        return _log_det(root) - 0.5 * float(np.log(precision).sum())
+    before = slopes / np.sqrt(precision)
+    after = jnp.einsum("ckd,ced->cke", slopes, linear_algebra.inverse(root))
+    squares = [linear_algebra.cholesky(jnp.einsum("ckd,cjd->ckj", each, each)) for each in (before, after)]
+    return _log_det(squares[0]) - _log_det(squares[1])
+
+
+def _log_det(factor: Float[Array, "C k k"]) -> Float[Array, " C"]:
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=-1)
 
 
 def _rows(values: Components, count: int) -> Components:

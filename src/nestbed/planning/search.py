@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped
 
 from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target
 from nestbed.numerics import noise
 from nestbed.planning import objective
 
@@ -49,7 +50,7 @@ def walk(
     key: jax.Array,
     system: BaseSystem,
     unit: Shaped[Any, "K T du"],
-    target: tuple[bool, ...],
+    target: Target | None,
     *,
     rate: float = 0.0,
     steps: int = 1,
@@ -68,7 +69,7 @@ def _walk(
     key: jax.Array,
     system: BaseSystem,
     unit: Float[Array, "K T du"],
-    target: tuple[bool, ...],
+    target: Target | None,
     rate: Float[Array, ""],
     steps: Int[Array, ""],
     margin: Float[Array, ""],
@@ -107,7 +108,7 @@ def climb(
     judge_key: jax.Array,
     system: BaseSystem,
     unit: Shaped[Any, "K T du"],
-    target: tuple[bool, ...],
+    target: Target | None,
     rate: float,
     margin: float,
 ) -> Sequences:
@@ -119,7 +120,7 @@ def climb(
 
 
 def score(
-    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "K T du"], target: tuple[bool, ...], rigs: int, margin: float
+    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "K T du"], target: Target | None, rigs: int, margin: float
 ) -> Float[np.ndarray, " K"]:
     """Return the expected gain of sequences on common rigs, less their fine; −∞ where it is not finite."""
     rows = np.asarray(unit)
@@ -132,13 +133,15 @@ def score(
     return np.concatenate([some(part) for part in np.split(padded, len(padded) // TOGETHER)])[: len(rows)]
 
 
-def information(key: jax.Array, system: BaseSystem, unit: Shaped[Any, "T du"], rigs: int) -> Float[np.ndarray, "R d d"]:
-    """Return what one sequence tells on each of at least so many rigs."""
-    rows, every = np.broadcast_to(unit, (TOGETHER, *np.shape(unit))), (True,) * len(system.prior)
+def information(
+    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "T du"], target: Target | None, rigs: int
+) -> Float[np.ndarray, "R d d"]:
+    """Return what one sequence tells about all parameters, on each of at least so many rigs."""
+    rows = np.broadcast_to(unit, (TOGETHER, *np.shape(unit)))
     size = rigs_per_step(system)
 
     def some(i: int) -> Any:
-        return walk(jax.random.fold_in(key, i), system, rows, every).information[:size]
+        return walk(jax.random.fold_in(key, i), system, rows, target).information[:size]
 
     return np.concatenate([some(i) for i in range(-(-rigs // size))])
 

@@ -157,12 +157,13 @@ def best_constant(system: BaseSystem, options: Options) -> Policy:
     import jax
 
     from nestbed.evaluation import comparison
-    from nestbed.evaluation.certificate import check_accuracy, targets
+    from nestbed.evaluation.certificate import check_accuracy
+    from nestbed.model.target import targeted
 
     assert options.horizon is not None
     if not options.swept:  # what is wrong is told before it takes time
         check_accuracy(options.accuracy)
-        targets(system, options.target or None)
+        targeted(system, options.target or None)
     return comparison.best_constant(jax.random.key(options.seed), system, options.horizon)
 
 

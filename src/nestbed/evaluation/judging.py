@@ -1,0 +1,177 @@
+"""Simulated records, each weighed as its posterior needs it: what certificates are made of."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from nestbed.evaluation import experiments, level_sets, weighing
+from nestbed.evaluation.weighing import Weighed
+from nestbed.likelihood.base import Record
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target
+from nestbed.numerics import blocks, controls
+from nestbed.numerics.progress import Progress, Watch
+
+TOGETHER = 256
+"""Records in one program, whatever their number: another number compiles nothing."""
+AT_ONCE = 32
+"""Records that are weighed again together."""
+MORE = 8
+"""Draws from a mixture, for each that one Gaussian would give: it fits less well."""
+GOOD = 0.3
+"""Effective share of the draws above which a fit is good."""
+AGAIN = 2
+"""How often a poor fit is tried from other starts."""
+FAR, MISSED = 64.0, 2
+"""How many times the weight of a draw that of θ₀ has where the fit missed it, and in how many records of a block that
+tells of modes that fits do not know."""
+PROBE = 2**32 - 1
+"""The block that is only looked at, so that no bound knows what was found."""
+
+
+class Judged(NamedTuple):
+    """Both bounds of each record, after control variates; effective shares of its draws, and how it was weighed."""
+
+    lower: Float[np.ndarray, " N"]
+    upper: Float[np.ndarray, " N"]
+    ess: Float[np.ndarray, " N"]
+    mixed: Bool[np.ndarray, " N"]  # its posterior needed more than one Gaussian
+    elsewhere: Bool[np.ndarray, " N"]  # other parameters near the fit have the same values of the target as its own
+
+
+class Judge:
+    """Simulates records of one policy and weighs them; what is done is kept.
+
+    For a target, each record is weighed twice: over all parameters, and over the nuisance with the target given.
+    """
+
+    def __init__(
+        self, key: jax.Array, system: BaseSystem, policy: Any, horizon: int, draws: int, target: Target | None
+    ):
+        self.key, self.system, self.policy = key, system, policy
+        self.horizon, self.draws, self.target = horizon, draws, target
+        self.free = [(True,) * len(system.prior)]
+        self.level = target if target is not None and not target.plain(system) else None
+        if target is not None and self.level is None:
+            self.free.append(target.nuisance(system))
+        self.done: list[list[Weighed]] = []
+        self.hidden_modes = [False] * len(self.free)
+
+    def judge(self, total: int, progress: Watch[Progress] | None) -> Judged:
+        """Judge `total` records; those that are there already are kept."""
+        first = len(self.done)
+        count = total - first * TOGETHER
+        if not first:
+            self.probe()
+        if count > 0:
+            self.done += blocks.run(count, TOGETHER, lambda i: self.block(first + i), progress, "certificate")
+        return self.bounded(jax.tree.map(lambda *parts: np.concatenate(parts)[:total], *self.done))
+
+    def probe(self) -> None:
+        """Find out whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
+        theta, record, draw_key, _ = self.rigs(PROBE)
+        for i, free in enumerate(self.free):
+            found = self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws, free)
+            ratio = self.draws * found.own / np.maximum(1.0 - found.own, 1e-300)
+            self.hidden_modes[i] = int(np.sum((ratio > FAR) & (found.pilot >= GOOD))) >= MISSED
+
+    def rigs(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
+        """Return one block of records with their parameters, and keys for what is drawn for them, and once more."""
+        simulation_key, draw_key, mend_key = jax.random.split(jax.random.fold_in(self.key, index), 3)
+        theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
+        return theta, record, draw_key, mend_key
+
+    def block(self, index: int) -> list[Weighed]:
+        """Return one block of records, weighed as each needs it."""
+        theta, record, draw_key, mend_key = self.rigs(index)
+        return self.weighed(draw_key, mend_key, theta, record, self.horizon)
+
+    def weighed(
+        self, draw_key: jax.Array, mend_key: jax.Array, theta: Components, record: Record, count: int
+    ) -> list[Weighed]:
+        """Weigh the first `count` experiments of records; again those whose posterior is no single Gaussian."""
+        found = []
+        for question, (free, hidden) in enumerate(zip(self.free, self.hidden_modes, strict=True)):
+            key = jax.random.fold_in(draw_key, question)
+            one = self.weigh(weighing.by_gaussian, key, theta, record, count, self.draws, free)
+            if not hidden:
+                self.try_again(one, key, theta, record, count, free)
+            poor = np.flatnonzero((one.pilot < GOOD) | hidden)
+            for i in range(0, len(poor), AT_ONCE):
+                rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
+                taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
+                key = jax.random.fold_in(jax.random.fold_in(mend_key, question), i)
+                again = self.weigh(weighing.by_mixture, key, taken[0], taken[1], count, MORE * self.draws, free)
+                filled = len(poor[i : i + AT_ONCE])
+                for old, new in zip(one, again, strict=True):
+                    old[rows[:filled]] = new[:filled]
+            found.append(one)
+        if self.level is not None:
+            key = jax.random.fold_in(draw_key, len(found))
+            found.append(self.weigh(level_sets.given, key, theta, record, count, self.draws, self.level))
+        return found
+
+    def try_again(
+        self,
+        one: Weighed,
+        key: jax.Array,
+        theta: Components,
+        record: Record,
+        count: int,
+        free: tuple[bool, ...],
+    ) -> None:
+        """Weigh records whose fit was poor by fits from other starts: most had only a bad one."""
+        for i in range(AGAIN):
+            poor = np.flatnonzero(one.pilot < GOOD)
+            if not len(poor):
+                return
+            again = self.weigh(
+                weighing.by_gaussian, jax.random.fold_in(key, 1 + i), theta, record, count, self.draws, free
+            )
+            better = poor[again.pilot[poor] > one.pilot[poor]]
+            for old, new in zip(one, again, strict=True):
+                old[better] = new[better]
+
+    def weigh(
+        self,
+        how: Any,
+        key: jax.Array,
+        theta: Components,
+        record: Record,
+        count: int,
+        draws: int,
+        free: tuple[bool, ...] | Target,
+    ) -> Weighed:
+        """Return what the first `count` experiments of records come to."""
+        found = how(key, self.system, theta, record, jnp.asarray(count), draws, free)
+        weighed = Weighed(*(np.array(part) for part in found))
+        bad = np.isnan(weighed.average + weighed.excluding + weighed.including)
+        if bad.any():
+            experiments.blame(self.system, record, theta, int(np.argmax(bad)), count - 1)
+        return weighed
+
+    def bounded(self, found: list[Weighed]) -> Judged:
+        """Return the bounds of weighed records."""
+        joint, *given = found
+        below, above = (given[0].excluding, given[0].including) if given else (joint.average, joint.average)
+        plain = np.stack([below - joint.including, above - joint.excluding], axis=-1)
+        lower, upper = controls.adjusted(plain, joint.controls).T
+        ess = np.min([one.ess for one in found], axis=0)
+        mixed = np.any([one.pilot == weighing.MIXED for one in found], axis=0)
+        elsewhere = np.zeros(len(ess), bool) if self.level is None else given[0].pilot == level_sets.ELSEWHERE
+        return Judged(lower, upper, ess, mixed, elsewhere)
+
+    def after_each(self) -> list[Judged]:
+        """Judge the records of one block after each of their experiments."""
+        theta, record, *_ = self.rigs(0)
+        key = jax.random.fold_in(self.key, PROBE - 1)
+
+        def after(t: int) -> Judged:
+            draw_key, mend_key = jax.random.split(jax.random.fold_in(key, t))
+            return self.bounded(self.weighed(draw_key, mend_key, theta, record, t + 1))
+
+        return blocks.run(self.horizon, 1, after)
