@@ -9,8 +9,7 @@ import pytest
 
 import nestbed as nb
 from nestbed.belief import proposal
-from nestbed.evaluation import judging
-from nestbed.evaluation import experiments, weighing
+from nestbed.evaluation import experiments, judging, weighing
 from nestbed.likelihood.sensitivity import Local
 from nestbed.model.prior import Prior
 from nestbed.numerics import controls

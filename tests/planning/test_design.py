@@ -155,14 +155,24 @@ def test_classical_signals_fill_any_horizon(horizon):
 
 
 def test_a_direction_that_nothing_tells_is_named():
-    found = _identified(KEY, _Goal(Product(), 4, ALL, 0.01), np.array([[1.0], [-1.0], [1.0], [-1.0]]))
+    inputs = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    found = _identified(KEY, _Goal(Product(), 4, ALL, 0.01), inputs, inputs[None])
     assert [each.name for each in found.directions] == ["a · b", "a / b"]
     best, worst = (each.ratio for each in found.directions)
     assert best < 0.3
     assert worst == pytest.approx(1.0, abs=1e-6)
-    assert found.sentence.startswith("told: a · b well; a / b not at all")
+    assert found.sentence.startswith("told: a · b well; a / b not at all, by these inputs or any of 240 others")
+    assert found.after[0] > found.twice[0]
     assert found.before == pytest.approx((0.3, 0.3), rel=1e-4)
     assert all(found.relative)
+
+
+def test_a_direction_that_other_inputs_tell_is_named():
+    """Inputs of 0 tell nothing; the classical ones tell the product."""
+    found = _identified(KEY, _Goal(Product(), 4, ALL, 0.01), np.zeros((4, 1)), np.zeros((1, 4, 1)))
+    assert found.directions[0].ratio == pytest.approx(1.0)
+    assert min(each.least for each in found.directions) < 0.9
+    assert "not by these inputs, but by others" in found.sentence
 
 
 def test_directions_in_words():
@@ -184,10 +194,21 @@ def test_a_target_is_designed_for():
         def drift(self, x, u, theta):
             return theta.a * jnp.maximum(u.u, 0.0) + theta.b * jnp.minimum(u.u, 0.0) - x.x
 
+        def ratio(self, theta):
+            return theta.a / theta.b
+
     own = design(KEY, Two(), target="a", rounds=3)
     assert own.target == ("a",)
     assert own.gain.target == ("a",)
     assert (own.inputs > 0.9).all()
+    both = design(KEY, Two(), target="ratio", rounds=3)
+    assert both.gain.target == ("ratio",)
+    assert (both.inputs > 0.9).any()
+    assert (both.inputs < -0.9).any()
+    told = nb.certificate(KEY, Two(), own.policy, horizon=4, target="ratio")
+    assert both.gain.interval.low > told.interval.high
+    assert both.identifiability.parameters == ("a", "b", "ratio")
+    assert both.identifiability.after[2] < 0.7 * both.identifiability.before[2]
 
 
 def test_plans_are_kept(plan, tmp_path):

@@ -47,12 +47,13 @@ def _gains(found: "Plan") -> Grid:
 def _parameters(found: "Plan") -> Grid:
     units = found.system.units
     rows = [(f"{name} ({units[name]})" if name in units else name, *rest) for name, *rest in found.identifiability.rows]
-    return Grid(("parameter", "prior sd", "expected sd after", "share left"), rows)
+    return Grid(("parameter", "prior sd", "expected sd after", "share left", "done twice"), rows)
 
 
 def _directions(found: "Plan") -> Grid:
-    rows = [(each.name, f"{each.ratio:.2g}") for each in found.identifiability.directions]
-    return Grid(("direction", "sd after, of that before"), rows)
+    known = found.identifiability
+    rows = [(each.name, f"{each.ratio:.2g}", f"{each.least:.2g}") for each in known.directions]
+    return Grid(("direction", "sd after, of that before", f"after the best of {known.looked_at} other inputs"), rows)
 
 
 def _settings(found: "Plan") -> str:

@@ -35,8 +35,8 @@ JUDGED = 5
 """Rounds that are scored on the same rigs, before others take their place."""
 FINAL, FINALISTS = 512, 8
 """Rigs that the last sequences are scored on, and how many of them."""
-IDENTIFIED = 512
-"""Rigs that tell what inputs identify."""
+IDENTIFIED, LOOKED_AT = 128, 240
+"""Rigs that tell what inputs identify, and other inputs that are looked at for what these do not."""
 RECORDS = 1024
 """Records of the certificates."""
 BESIDE = ("random", "prbs", "maximum_length", "chirp")
@@ -106,7 +106,7 @@ def design(
     inputs = signals[name].signal(steps)
     _tell_of_limits(comparison[0].violation, risk)
     spent = time.monotonic() - begun
-    known = _identified(final_key, goal, inputs)
+    known = _identified(final_key, goal, inputs, np.asarray(found))
     names = None if goal.target is None else goal.target.names
     return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk)
 
@@ -308,10 +308,25 @@ def _handed_out(signals: Mapping[str, Replay], comparison: Comparison) -> tuple[
     return best, Comparison([dataclasses.replace(chosen, policy=PLAN), *others])
 
 
-def _identified(key: jax.Array, goal: _Goal, inputs: Float[np.ndarray, "T du"]) -> Identifiability:
-    """Return what the inputs tell, and what they would, done twice."""
+def _identified(
+    key: jax.Array, goal: _Goal, inputs: Float[np.ndarray, "T du"], found: Float[np.ndarray, "K T du"]
+) -> Identifiability:
+    """Return what the inputs tell, beside what a search found, classical inputs and random ones."""
     system = goal.system
-    found = search.information(key, system, np.asarray(system.designs.unscale(inputs)), goal.target, IDENTIFIED)
-    before = np.diag(objective.precision(system))
-    once, twice = (0.5 * float(np.mean(np.linalg.slogdet(n * found + before)[1])) for n in (1, 2))
-    return identify(system, found, np.diag(before), twice - once)
+    known = np.concatenate([found, starts.classical(system, goal.horizon)])
+    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+    fresh = starts.random(seed, system, goal.horizon, max(1, LOOKED_AT - len(known)))
+    others = np.concatenate([known, fresh])[:LOOKED_AT]
+    own = system.designs.unscale(inputs)
+    information, beside = search.information(key, system, own, others, goal.target, IDENTIFIED)
+    return identify(system, information, beside, objective.precision(system), _slopes(goal))
+
+
+def _slopes(goal: _Goal) -> dict[str, Float[np.ndarray, " d"]]:
+    """Return how what follows from the parameters changes with their whitened coordinates, in the prior's middle."""
+    if goal.target is None:
+        return {}
+    system = goal.system
+    middle = tuple(jnp.zeros(()) for _ in system.prior)
+    slopes = np.asarray(goal.target.slopes(system, *objective.parameters(system, middle)))
+    return {name: row for name, row in zip(goal.target.names, slopes, strict=True) if name not in system.prior}

@@ -1,6 +1,7 @@
 """What the best inputs can tell: each parameter's spread before and after, and the directions told best and worst."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,39 +22,45 @@ class Direction:
 
     name: str
     ratio: float
+    least: float  # the same after those of all inputs looked at that tell it best
 
 
 @dataclass(frozen=True)
 class Identifiability:
     """Expected posterior standard deviations beside those of the prior, and the directions in between."""
 
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...]  # and what follows from them, where that is a target
     before: tuple[float, ...]  # standard deviations of the prior, in the coordinates of `scales`
     after: tuple[float, ...]  # expected ones, after the inputs
+    twice: tuple[float, ...]  # the same, after the inputs done twice
     relative: tuple[bool, ...]  # whether a deviation is one of the logarithm, so a share of the parameter's size
     directions: tuple[Direction, ...]  # from the best told to the worst
     longer: float  # nats that the same inputs would gain, done once more
+    looked_at: int  # other inputs within the box and the horizon: classical, random, and those of the search
 
     @property
     def sentence(self) -> str:
         """What is told well, and what is not."""
         well = [each.name for each in self.directions if each.ratio < TOLD]
         little = [each.name for each in self.directions if TOLD <= each.ratio <= UNTOLD]
-        none = [each.name for each in self.directions if each.ratio > UNTOLD]
-        parts = [
-            f"{', '.join(names)} {word}"
-            for names, word in ((well, "well"), (little, "a little"), (none, "not at all, by these inputs"))
-            if names
-        ]
+        others = [each.name for each in self.directions if each.ratio > UNTOLD >= each.least]
+        none = [each.name for each in self.directions if each.ratio > UNTOLD and each.least > UNTOLD]
+        words = (
+            (well, "well"),
+            (little, "a little"),
+            (others, "not by these inputs, but by others: make it a target"),
+            (none, f"not at all, by these inputs or any of {self.looked_at} others that were looked at"),
+        )
+        parts = [f"{', '.join(names)} {word}" for names, word in words if names]
         return f"told: {'; '.join(parts)}. Done once more, they would gain about {self.longer:.2f} nats more."
 
     @property
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Each parameter's standard deviation before and after, and the share that is left, as text."""
-        deviations = zip(self.parameters, self.before, self.after, self.relative, strict=True)
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Each parameter's standard deviation before, after, the share that is left, and after twice, as text."""
+        deviations = zip(self.parameters, self.before, self.after, self.twice, self.relative, strict=True)
         return [
-            (name, _deviation(before, log), _deviation(after, log), f"{after / before:.2g}")
-            for name, before, after, log in deviations
+            (name, _deviation(before, log), _deviation(after, log), f"{after / before:.2g}", _deviation(twice, log))
+            for name, before, after, twice, log in deviations
         ]
 
     def facts(self) -> dict[str, Any]:
@@ -63,14 +70,14 @@ class Identifiability:
     @classmethod
     def of(cls, facts: dict[str, Any]) -> "Identifiability":
         """Return what `facts` gave."""
-        listed = ("parameters", "before", "after", "relative")
-        directions = tuple(Direction(str(each["name"]), float(each["ratio"])) for each in facts["directions"])
-        return cls(
-            **{name: tuple(facts[name]) for name in listed}, directions=directions, longer=float(facts["longer"])
+        listed = {name: tuple(facts[name]) for name in ("parameters", "before", "after", "twice", "relative")}
+        directions = tuple(
+            Direction(str(each["name"]), float(each["ratio"]), float(each["least"])) for each in facts["directions"]
         )
+        return cls(**listed, directions=directions, longer=float(facts["longer"]), looked_at=int(facts["looked_at"]))
 
     def __str__(self) -> str:
-        lines = [f"{name}: sd {before} → {after}" for name, before, after, _ in self.rows]
+        lines = [f"{name}: sd {before} → {after}" for name, before, after, *_ in self.rows]
         return "\n".join([*lines, self.sentence])
 
 
@@ -79,31 +86,46 @@ def _deviation(value: float, relative: bool) -> str:
 
 
 def identify(
-    system: BaseSystem, information: Float[np.ndarray, "R d d"], precision: Float[np.ndarray, " d"], longer: float
+    system: BaseSystem,
+    information: Float[np.ndarray, "R d d"],
+    others: Float[np.ndarray, "K r d d"],
+    precision: Float[np.ndarray, " d"],
+    slopes: Mapping[str, Float[np.ndarray, " d"]],
 ) -> Identifiability:
-    """Return what records of this information tell, in prior-whitened coordinates, on average over rigs."""
+    """Return what records of this information tell, in prior-whitened coordinates, on average over rigs.
+
+    And whether any of other inputs, of which the information is given too, tell what these do not. Quantities that
+    follow from the parameters are listed below them, by how they change with the coordinates.
+    """
     prior = system.parameters
     roots = np.sqrt(precision)
-    units = information / (roots[:, None] * roots)  # in units of the prior's own deviations
-    covariance = np.linalg.inv(units + np.eye(len(precision))).mean(axis=0)
+    units = roots[:, None] * roots  # with which all is in units of the prior's own deviations
+    once, twice = (_covariance(times * information / units) for times in (1.0, 2.0))
     relative = tuple(bool(marginal.logarithmic) for marginal in prior.marginals)
-    scales = np.array(prior.scales) / roots
-    slopes = np.where(relative, 1.0, prior.slopes)  # of parameters against their coordinates, but for logarithms
-    spread = scales * slopes
-    values, vectors = np.linalg.eigh(covariance)
+    changes = np.where(relative, 1.0, prior.slopes)  # of parameters with their coordinates, but for logarithms
+    spread = np.array(prior.scales) / roots * changes
+    rows = np.concatenate([np.diag(spread), *(slope[None] / roots for slope in slopes.values())])
+    values, vectors = np.linalg.eigh(once)
+    told = np.concatenate([once[None], _covariance(others / units)])
+    least = np.min(np.einsum("di,kde,ei->ki", vectors, told, vectors), axis=0)
     directions = tuple(
-        Direction(_named(system.parameter_names, vector / spread, relative), math.sqrt(value))
-        for value, vector in zip(values, vectors.T, strict=True)
+        Direction(_named(system.parameter_names, vector / spread, relative), math.sqrt(value), math.sqrt(best))
+        for value, vector, best in zip(values, vectors.T, least, strict=True)
     )
-    after = spread * np.sqrt(np.diag(covariance))
-    return Identifiability(
-        system.parameter_names,
-        tuple(float(value) for value in spread),
-        tuple(float(value) for value in after),
-        relative,
-        directions,
-        longer,
+    before, after, later = (
+        tuple(float(value) for value in np.sqrt(np.einsum("id,de,ie->i", rows, covariance, rows)))
+        for covariance in (np.eye(len(precision)), once, twice)
     )
+    half, whole = (0.5 * np.linalg.slogdet(times * information / units + np.eye(len(precision)))[1] for times in (1, 2))
+    longer = float(np.mean(whole - half))
+    names, logs = (*system.parameter_names, *slopes), (*relative, *(False for _ in slopes))
+    return Identifiability(names, before, after, later, logs, directions, longer, len(others))
+
+
+def _covariance(information: Float[np.ndarray, "... R d d"]) -> Float[np.ndarray, "... d d"]:
+    """Return the covariance that is left, averaged over rigs, in units of the prior's deviations."""
+    found: np.ndarray = np.linalg.inv(information + np.eye(information.shape[-1])).mean(axis=-3)
+    return found
 
 
 def _named(names: tuple[str, ...], coefficients: np.ndarray, relative: tuple[bool, ...]) -> str:

@@ -65,12 +65,12 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
 
 def information(system: BaseSystem, rigs: Rigs, record: Record) -> Float[Array, "C d d"]:
     """Return the Fisher information of records of `simulate`, in whitened coordinates."""
-    theta, per = _parameters(system, _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0]))
+    theta, per = parameters(system, _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0]))
     count = jnp.asarray(record.designs.shape[1])
     return sensitivity.of_histories(likelihoods.of(system), record, count, theta, per).information
 
 
-def _parameters(system: BaseSystem, w: Components) -> tuple[Components, Components]:
+def parameters(system: BaseSystem, w: Components) -> tuple[Components, Components]:
     """Return the parameters that whitened coordinates stand for, and how fast each changes with its own."""
     prior = system.parameters
     ones = tuple(jnp.ones_like(value) for value in w)
@@ -98,7 +98,7 @@ def worth(
     found = information(system, rigs, record)
     slopes = None
     if target is not None:
-        slopes = jnp.tile(target.slopes(system, *_parameters(system, rigs.w)), (unit.shape[0], 1, 1))
+        slopes = jnp.tile(target.slopes(system, *parameters(system, rigs.w)), (unit.shape[0], 1, 1))
     gains = about(found, precision(system), slopes).reshape(unit.shape[0], -1)
     return gains, FINE * _beyond(system, rigs, record, margin), found
 

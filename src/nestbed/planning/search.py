@@ -134,16 +134,25 @@ def score(
 
 
 def information(
-    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "T du"], target: Target | None, rigs: int
-) -> Float[np.ndarray, "R d d"]:
-    """Return what one sequence tells about all parameters, on each of at least so many rigs."""
-    rows = np.broadcast_to(unit, (TOGETHER, *np.shape(unit)))
-    size = rigs_per_step(system)
+    key: jax.Array,
+    system: BaseSystem,
+    unit: Shaped[Any, "T du"],
+    others: Shaped[Any, "K T du"],
+    target: Target | None,
+    rigs: int,
+) -> tuple[Float[np.ndarray, "R d d"], Float[np.ndarray, "K r d d"]]:
+    """Return what one sequence tells about all parameters on each of at least so many rigs, and others on a few."""
+    size, beside = rigs_per_step(system), TOGETHER - 1
+    calls = max(-(-rigs // size), -(-len(others) // beside))
+    turns = np.resize(np.arange(len(others)), (calls, beside))
 
     def some(i: int) -> Any:
-        return walk(jax.random.fold_in(key, i), system, rows, target).information[:size]
+        rows = np.concatenate([np.asarray(unit)[None], others[turns[i]]])
+        return walk(jax.random.fold_in(key, i), system, rows, target).information
 
-    return np.concatenate([some(i) for i in range(-(-rigs // size))])
+    found = np.stack([some(i) for i in range(calls)]).reshape(calls, TOGETHER, size, *[len(system.prior)] * 2)
+    own = found[:, 0].reshape(-1, *found.shape[3:])
+    return own, found[:, 1:].reshape(-1, *found.shape[2:])[: len(others)]
 
 
 @eqx.filter_jit

@@ -42,7 +42,7 @@ def identifiability(found: "Identifiability") -> None:
     """Print each parameter's standard deviation before and after, and what is told."""
     table = Table(title="what the inputs tell", caption="standard deviations; % of the parameter's own size")
     table.add_column("parameter", no_wrap=True)
-    for heading in ("prior", "expected after", "share left"):
+    for heading in ("prior", "expected after", "share left", "done twice"):
         table.add_column(heading, justify="right")
     for row in found.rows:
         table.add_row(*row)
