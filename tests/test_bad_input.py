@@ -229,8 +229,13 @@ def test_the_potential_takes_finite_numbers():
             nb.sweep(KEY, LEAK, RANDOM, **{**SMALL, name: float("nan")})
 
 
+def test_penalties_are_in_one_unit_for_each_design():
+    with pytest.raises(NestbedError, match=r"penalty_units \(1.0, 2.0\); give a positive number for each"):
+        nb.sweep(KEY, Leak(defaults=nb.Defaults(penalty_units=(1.0, 2.0))), RANDOM, **SMALL)
+
+
 def test_weights_that_overflow_are_told():
-    system = Leak(designs=nb.Box(flow=(-1e3, 1e3)))
+    system = Leak(designs=nb.Box(flow=(-1e3, 1e3)), defaults=nb.Defaults(penalty_units=(1.0,)))
     with pytest.raises(NonFiniteError, match="a penalty that overflows"):
         nb.sweep(KEY, system, Constant(1e3), **{**SMALL, "slew_penalty": 1e305})
 

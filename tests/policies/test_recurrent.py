@@ -212,6 +212,27 @@ def test_a_view_of_the_state():
     nb.sweep(jax.random.key(0), system, policy, horizon=2, trajectories=4, particles=8)
 
 
+class InMillimetres(Leak):
+    """The leak with its level in other units, and its flow too."""
+
+    designs = nb.Box(flow=(-1000.0, 1000.0))
+    diffusion = (500.0,)
+    start = (1000.0,)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_models_units_do_not_matter(scaled):
+    """Trained by two iterations with a slew penalty, both policies do the same in the unit box: a mutant does not."""
+    sizes = nb.PolicyConfig(**SMALL, scaled=scaled)
+    config = nb.ScoreClimbingConfig(iterations=2, slew_penalty=0.5, policy=sizes, learning_rate=0.01)
+    plain, other = (nb.train(jax.random.key(0), system, config).policy for system in (LEAK, InMillimetres()))
+    designs = [
+        float(policy.mean().step(jax.random.key(0), policy.init(), jnp.array([0.7 * unit]), jnp.zeros(1))[1][0] / unit)
+        for policy, unit in ((plain, 1.0), (other, 1000.0))
+    ]
+    assert (abs(designs[0] - designs[1]) < 1e-3) == scaled
+
+
 def test_a_view_of_the_wrong_shape_is_explained():
     class Bad(Leak):
         def view(self, x):

@@ -353,6 +353,16 @@ def test_points_of_another_system_are_not_those_of_the_paper():
     assert not fingerprint.same(stored, system)
 
 
+def test_a_policy_from_before_states_were_scaled_sees_them_as_they_are(folder):
+    file = folder / "policy_last.npz"
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    about = json.loads(str(arrays["about"]))
+    assert about["policy"].pop("scaled")
+    file.write_bytes(storage.npz({**arrays, "about": np.array(json.dumps(about))}))
+    assert nb.load_policy(file, LinearLeak()).scales == ()
+
+
 def test_a_policy_file_with_damaged_points_is_explained(folder):
     file = folder / "policy_last.npz"
     with np.load(file) as stored:

@@ -28,7 +28,7 @@ ALWAYS = 1.1  # a threshold that resamples at every step
 
 
 def potential(eta, slew=0.0, action=0.0):
-    return Potential(*(jnp.asarray(v, float) for v in (eta, slew, action)))
+    return Potential(*(jnp.asarray(v, float) for v in (eta, slew, action)), jnp.ones(1))
 
 
 # log Ẑ: unbiased for Z.

@@ -132,7 +132,8 @@ def best_design():
 def learned_design(**changes):
     config = nb.ScoreClimbingConfig(
         iterations=60, horizon=1, trajectories=512, batch=128, eta=ETA, belief="exact", policy=BARE,
-        action_penalty=PENALTY, learning_rate=0.05, schedule="linear", optimiser="adam",
+        action_penalty=4.0 * PENALTY,  # in units of half the box, 2
+        learning_rate=0.05, schedule="linear", optimiser="adam",
     )  # fmt: skip
     run = nb.train(jax.random.key(0), Drive(), dataclasses.replace(config, **changes))
     mean = run.policy.mean()

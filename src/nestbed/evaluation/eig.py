@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from nestbed import belief as beliefs
@@ -84,7 +83,7 @@ def estimate(
     if not belief.padded:
         size = -(-trajectories // max(1, round(trajectories / block)))
     keys = jax.random.split(key, -(-trajectories // size))
-    neutral = Potential(*jnp.zeros(3))
+    neutral = Potential.of(belief.system, 0.0, 0.0, 0.0)
 
     def gains(index: int) -> np.ndarray:
         result, fault = firm_sweep(

@@ -32,7 +32,8 @@ class Defaults:
     particles: int = 128  # M, per trajectory
     moves: int = 3  # Metropolis steps per rejuvenation
     eta: float = 1.0  # η, tempering of the potential
-    slew_penalty: float = 0.0  # on squared changes of the designs, in their own units
+    slew_penalty: float = 0.0  # on squared changes of the designs, in `penalty_units`
+    penalty_units: tuple[float, ...] = ()  # one for each design; by default half its box
     learning_rate: float = 1e-3
     iterations: int = 25
 

@@ -1,15 +1,17 @@
 """Recurrent Gaussian policies, squashed into the design box: ξ = a · tanh(s) + b with s ~ Normal(m, σ²)."""
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from nestbed.likelihood.simulation import simulate
 from nestbed.model import checks
 from nestbed.model.box import Box
 from nestbed.model.system import BaseSystem
@@ -17,6 +19,7 @@ from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.numerics.noise import LOG_2PI
 from nestbed.policies.base import Hashable, bound
+from nestbed.policies.random import Random
 
 CELLS = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
 EDGE = 1.0 - 2.0**-53
@@ -45,8 +48,9 @@ class Squash(NamedTuple):
 class Recurrent(Hashable):
     """Encoder, recurrent layers and head give the mean m; one learned log σ per design gives the spread.
 
-    The policy sees the state, or what the system's method `view(x)` makes of it, and with `sees_previous` the design
-    before as well, scaled to ±1. The networks run in the type of their weights, float32; densities in float64.
+    The policy sees each state from its prior-predictive median in units of its spread, so that the model's own units do
+    not matter, or what the system's method `view(x)` makes of it; with `sees_previous` the design before as well, from
+    −1 to 1. The networks run in the type of their weights, float32; densities in float64.
     """
 
     encoder: tuple[eqx.nn.Linear, ...]
@@ -55,6 +59,7 @@ class Recurrent(Hashable):
     log_std: Float[Array, " du"]
     system: BaseSystem = eqx.field(static=True)
     sees_previous: bool = eqx.field(static=True)
+    scales: tuple[tuple[float, float], ...] = eqx.field(static=True)  # median and spread of each state; none: as it is
     trained_for: int | None = eqx.field(static=True)  # experiments; None: not known
 
     def __init__(
@@ -68,6 +73,7 @@ class Recurrent(Hashable):
         head: tuple[int, ...] = (256, 256),
         log_std: float = 0.0,
         sees_previous: bool = False,
+        scaled: bool = True,
         trained_for: int | None = None,
     ):
         checks.instance(system)
@@ -78,6 +84,7 @@ class Recurrent(Hashable):
                 at_least_one(**{f"a layer of the policy's {part}": size})
         designs = len(system.design_names)
         self.system, self.sees_previous, self.trained_for = system, sees_previous, trained_for
+        self.scales = predictive_scales(system) if scaled and not hasattr(system, "view") else ()
         self.log_std = jnp.full(designs, log_std, jnp.float32)
         inputs = self._see(jnp.zeros(len(system.observation_names)), jnp.zeros(designs)).shape[0]
         widths = (inputs, *encoder, *recurrent, *head, designs)
@@ -154,6 +161,9 @@ class Recurrent(Hashable):
 
     def _see(self, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Float[Array, " inputs"]:
         seen = _view(self.system, y)
+        if self.scales:
+            middle, spread = np.array(self.scales).T
+            seen = (seen - middle) / spread
         if self.sees_previous:
             seen = jnp.concatenate([seen, self.system.designs.unscale(u_previous)])
         return seen.astype(self.log_std.dtype)
@@ -219,6 +229,33 @@ def _view(system: BaseSystem, y: Float[Array, " dy"]) -> Float[Array, " inputs"]
             "return a tuple of numbers, such as (jnp.sin(x.angle), x.velocity)."
         )
     return jnp.stack([jnp.asarray(value, float) for value in seen])
+
+
+RIGS = 512
+"""Rigs that tell where states go."""
+
+
+@lru_cache(maxsize=64)
+def predictive_scales(system: BaseSystem) -> tuple[tuple[float, float], ...]:
+    """Return the median and the spread of each observation, over rigs, noise, random designs and time.
+
+    Six digits are kept, so that other machines find the same.
+    """
+    with jax.ensure_compile_time_eval():
+        seen = np.asarray(_observations(system)).reshape(-1, len(system.observation_names))
+    seen = np.where(np.isfinite(seen), seen, 0.0)
+    low, middle, high = np.quantile(seen, [0.16, 0.5, 0.84], axis=0)
+    spread = np.where(high > low, 0.5 * (high - low), seen.std(axis=0))
+    spread = np.where(spread > 0.0, spread, 1.0)
+    return tuple((float(f"{m:.6g}"), float(f"{s:.6g}")) for m, s in zip(middle, spread, strict=True))
+
+
+@partial(jax.jit, static_argnums=0)
+def _observations(system: BaseSystem) -> Float[Array, "N T1 dy"]:
+    """Return what rigs drawn from the prior show under random designs."""
+    theta_key, key = jax.random.split(jax.random.key(0))
+    theta = system.parameters.draw(theta_key, (RIGS,))
+    return simulate(key, system, Random(system), theta, system.horizon).observations
 
 
 def _dense(layers: tuple[eqx.nn.Linear, ...], values: Float[Array, " a"]) -> Float[Array, " b"]:

@@ -139,7 +139,7 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
     try:
         about = storage.parse_json(str(storage.read(place, {"about": 4 * LARGEST[ABOUT]})["about"]))
         system = fingerprint.same_system(place, _described(about["system"]), system)
-        sizes = PolicyConfig(**about["policy"])
+        sizes = PolicyConfig(**{"scaled": False, **about["policy"]})  # of runs before there was a choice
         sizes.check()
         horizon = about.get("horizon")
         if horizon is not None:

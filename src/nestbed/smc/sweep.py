@@ -93,7 +93,8 @@ def sweep(
         moves: Metropolis steps whenever a trajectory's particles are rejuvenated.
         eta: η. Trajectories are weighted by exp(η · (gain − penalties)) and resampled when their weights degenerate: a
             larger η seeks out more informative ones, and η = 0 weights all alike.
-        slew_penalty: on the squared change of the designs from one experiment to the next, in nats per squared unit.
+        slew_penalty: on the squared change of the designs from one experiment to the next, in units of half the box
+            (or of the system's `defaults.penalty_units`).
         action_penalty: on squared designs, likewise. Neither enters the reported gains.
         belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
         gain: "general" (`alg:reweight-function`), "constant_noise" (`eq:eig_constant_noise`, higher variance) or, for

@@ -31,10 +31,16 @@ class CartPole(System):
         "pole_mass": "kg",
         "cart_mass": "kg",
     }
-    defaults = Defaults(particles=1024, eta=0.25, slew_penalty=0.1, learning_rate=5e-4, iterations=15)
+    defaults = Defaults(
+        particles=1024, eta=0.25, slew_penalty=0.1, penalty_units=(1.0,), learning_rate=5e-4, iterations=15
+    )
     gravity = 9.81
     stiffness, damping = 0.01, 0.01  # of the track, linear
     hinge_stiffness, hinge_damping = 0.01, 0.01  # of the hinge, torsional
+
+    def view(self, x: Any) -> Any:
+        """Return what policies see: the state in its own units, as published."""
+        return x
 
     def drift(self, x: Any, u: Any, theta: Any) -> Any:
         """Return the velocities and accelerations of cart and pole."""

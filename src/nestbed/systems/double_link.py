@@ -34,8 +34,12 @@ class DoubleLink(System):
         "length_1": "m",
         "length_2": "m",
     }
-    defaults = Defaults(eta=0.25, slew_penalty=0.1, learning_rate=5e-4)
+    defaults = Defaults(eta=0.25, slew_penalty=0.1, penalty_units=(1.0, 1.0), learning_rate=5e-4)
     gravity, friction = 9.81, 0.1
+
+    def view(self, x: Any) -> Any:
+        """Return what policies see: the state in its own units, as published."""
+        return x
 
     def drift(self, x: Any, u: Any, theta: Any) -> Any:
         """Return velocities and accelerations, solving the 2 × 2 inertia matrix by hand."""

@@ -31,6 +31,10 @@ class LinearPendulum(System):
     }
     defaults = Defaults(slew_penalty=0.1, learning_rate=1e-3)
 
+    def view(self, x: Any) -> Any:
+        """Return what policies see: the state in its own units, as published."""
+        return x
+
     def drift(self, x: Any, u: Any, theta: Any) -> Any:
         """Return the velocity and the angular acceleration."""
         acceleration = -theta.gravity * jnp.sin(x.angle) - theta.damping * x.velocity + theta.drive * u.torque
@@ -52,6 +56,10 @@ class NonlinearPendulum(System):
     units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
     defaults = Defaults(slew_penalty=0.2, learning_rate=1e-3)
     gravity, friction = 9.81, 0.1
+
+    def view(self, x: Any) -> Any:
+        """Return what policies see: the state in its own units, as published."""
+        return x
 
     def drift(self, x: Any, u: Any, theta: Any) -> Any:
         """Return the velocity and the angular acceleration of a uniform rod hung at one end."""

@@ -52,6 +52,7 @@ class PolicyConfig(Settings):
     head: tuple[int, ...] = option((256, 256), "dense layers after them")
     log_std: float = option(0.0, "log σ of the designs before they are squashed, at the start")
     sees_previous: bool = option(False, "whether the policy also sees the design before")
+    scaled: bool = option(True, "whether states are seen in units of their prior-predictive spread, unless by a view")
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -45,8 +45,8 @@ class ScoreClimbingConfig(Config):
     method: ClassVar[str] = "score_climbing"
 
     eta: float = option(None, "η: trajectories are weighted by exp(η · (gain − penalties))")
-    slew_penalty: float = option(None, "on squared changes of the designs")
-    action_penalty: float = option(0.0, "on squared designs")
+    slew_penalty: float = option(None, "on squared changes of the designs, in units of half the box")
+    action_penalty: float = option(0.0, "on squared designs, in the same units")
     conditional: bool = option(True, "Markovian score climbing; false: plain, from unconditional sweeps")
     sweeps: int = option(1, "sweeps per iteration; the last one is learned from")
     optimiser: str = option("adam", "adam, adamw, rmsprop or sgd", OPTIMISERS)
