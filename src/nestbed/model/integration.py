@@ -8,12 +8,12 @@ Everything is written in components that broadcast. The mean goes by
   too;
 
 each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where
-many small ones lead, else the exponential one.
+many small ones lead, else a Runge–Kutta step if that does, else the exponential one.
 
-Noise is independent between states, of variance h · diffusion², but for the exponential step, which carries it along
-the drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its
-covariance is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for
-what the parameters do to it, so that it is computed once per state and not for every parameter vector.
+The noise of Euler's steps is independent between states, of variance h · diffusion². The others carry it along the
+drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its covariance
+is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for what the
+parameters do to it, so that it is computed once per state and not for every parameter vector.
 """
 
 import math
@@ -39,6 +39,8 @@ NOTICED = 0.3
 SMALL = 0.25
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow."""
 MOST_DOUBLINGS = 16
+CALM = 1.0
+"""Length of a step, in time constants of the fastest mode, that one Runge–Kutta step follows to a hundredth of it."""
 FEW = 3
 """States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
 
@@ -145,14 +147,15 @@ def scheme(system: "BaseSystem") -> Scheme:
         seen = predictive.visited(system)
         if not _reached(system, seen) or _follows(system, seen):
             return Scheme("euler", 1, 0)
-        return _with_doublings(system, "exponential", 1)
+        calm = system.step * _fastest(system) <= CALM
+        return _with_doublings(system, "rk4" if calm else "exponential", 1)
 
 
 def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Scheme:
-    if integrator != "exponential":
+    if integrator == "euler":
         return Scheme(integrator, substeps, 0)
     parts = system.step / substeps * _fastest(system) / SMALL
-    return Scheme(integrator, substeps, min(MOST_DOUBLINGS, max(1, math.ceil(math.log2(max(parts, 1.0))))))
+    return Scheme(integrator, substeps, min(MOST_DOUBLINGS, math.ceil(math.log2(max(parts, 1.0)))))
 
 
 def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
@@ -231,7 +234,7 @@ def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) ->
         return (tuple(a + b for a, b in zip(moved, more, strict=True)), matrices.product(along, along)), None
 
     begun = matrices.applied(integral, drift), along
-    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=doublings if straight else 1)
+    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=max(1, doublings) if straight else 1)
     return moved
 
 
@@ -251,7 +254,8 @@ def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> 
         moved = matrices.product(matrices.product(along, total), matrices.transposed(along))
         return (matrices.plus(total, moved), matrices.product(along, along)), None
 
-    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings, unroll=doublings if straight else 1)
+    unroll = max(1, doublings) if straight else 1
+    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings, unroll=unroll)
     return total
 
 

@@ -45,7 +45,7 @@ class BaseSystem(ABC):
     designs: Box = None  # type: ignore[assignment]  # every system must say
     prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
-    integrator: str | None = None  # "euler", "rk4" or "exponential"; None: Euler's where that follows the drift
+    integrator: str | None = None  # "euler", "rk4" or "exponential"; None: the first of these that follows the drift
     substeps: int = 1  # parts that each step is integrated in
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
@@ -157,7 +157,7 @@ class BaseSystem(ABC):
     @property
     def carries_noise(self) -> bool:
         """Whether noise moves with the drift within a step, so that states share it."""
-        return integration.scheme(self).integrator == "exponential"
+        return integration.scheme(self).integrator != "euler"
 
     @property
     def rest_design(self) -> tuple[float, ...]:
