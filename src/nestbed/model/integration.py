@@ -13,7 +13,8 @@ many small ones lead, else a Runge–Kutta step if that does, else the exponenti
 The noise of Euler's steps is independent between states, of variance h · diffusion². The others carry it along the
 drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its covariance
 is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for what the
-parameters do to it, so that it is computed once per state and not for every parameter vector.
+parameters do to it, so that it is computed once per state and not for every parameter vector. No gradient flows through
+that linear part: second derivatives of the drift would take longer than all the rest.
 """
 
 import math
@@ -36,11 +37,12 @@ MISSED = 0.1
 """Share of the way that many small steps go, by which one Euler step may miss it."""
 NOTICED = 0.3
 """Standard deviations of the noise by which a step must miss to be noticed."""
-SMALL = 0.25
-"""Length of a small step, in time constants of the fastest mode, that a few terms of a series follow."""
+SMALL = {"exponential": 0.25, "rk4": 0.5}
+"""Length of a small step, in time constants of the fastest mode, that a few terms of a series follow: its mean to one
+part in 10⁵, its covariance to one in 100."""
 MOST_DOUBLINGS = 16
-CALM = 1.0
-"""Length of a step, in time constants of the fastest mode, that one Runge–Kutta step follows to a hundredth of it."""
+STABLE = 2.5
+"""Length of a step, in time constants of the fastest mode, up to which Runge–Kutta steps do not explode."""
 FEW = 3
 """States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
 
@@ -121,7 +123,7 @@ def noise(system: "BaseSystem", x: Components, u: Components, theta: Components)
         return Noise(system.variance(x, u, theta), ())
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u)))
     x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
-    _, jacobian = _linear_part(system, x, u, system.parameters.middle)
+    _, jacobian = jax.lax.stop_gradient(_linear_part(system, x, u, system.parameters.middle))
     how = scheme(system)
     doublings = how.doublings + math.ceil(math.log2(how.substeps))
     entering = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]
@@ -133,7 +135,7 @@ def noise(system: "BaseSystem", x: Components, u: Components, theta: Components)
         )
     else:
         covariance = _carried(jacobian, entering, system.step, doublings)
-    return _factorised(covariance, system.noise_floor)
+    return jax.lax.optimization_barrier(_factorised(covariance, system.noise_floor))  # else each use makes it again
 
 
 @programs.cached(maxsize=64)
@@ -145,16 +147,16 @@ def scheme(system: "BaseSystem") -> Scheme:
         if system.integrator is not None or system.substeps > 1:
             return _with_doublings(system, system.integrator or "rk4", system.substeps)
         seen = predictive.visited(system)
-        if not _reached(system, seen) or _follows(system, seen):
+        if not _reached(system, seen) or _follows(system, seen, seen.euler):
             return Scheme("euler", 1, 0)
-        calm = system.step * _fastest(system) <= CALM
+        calm = system.step * _fastest(system) <= STABLE and _follows(system, seen, _by_runge_kutta(system, seen))
         return _with_doublings(system, "rk4" if calm else "exponential", 1)
 
 
 def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Scheme:
     if integrator == "euler":
         return Scheme(integrator, substeps, 0)
-    parts = system.step / substeps * _fastest(system) / SMALL
+    parts = system.step / substeps * _fastest(system) / SMALL[integrator]
     return Scheme(integrator, substeps, min(MOST_DOUBLINGS, math.ceil(math.log2(max(parts, 1.0)))))
 
 
@@ -165,11 +167,16 @@ def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
         return all(np.median(way) < predictive.RUNAWAY * (1.0 + np.median(np.abs(x))) for x, way in ways)
 
 
-def _follows(system: "BaseSystem", seen: predictive.Visited) -> bool:
-    """Return whether Euler steps reach what many small ones do, but for a share of the way or what the noise hides."""
+def _by_runge_kutta(system: "BaseSystem", seen: predictive.Visited) -> Components:
+    moved = jax.jit(lambda x, u, theta: _runge_kutta(system, x, u, theta, system.step))(seen.x, seen.u, seen.theta)
+    return tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
+
+
+def _follows(system: "BaseSystem", seen: predictive.Visited, reached: Components) -> bool:
+    """Return whether steps reach what many small ones do, but for a share of the way or what the noise hides."""
     variances = system.variance(seen.x, seen.u, seen.theta)
     with np.errstate(all="ignore"):
-        for x, mean, fine, variance in zip(seen.x, seen.euler, seen.fine, variances, strict=True):
+        for x, mean, fine, variance in zip(seen.x, reached, seen.fine, variances, strict=True):
             missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (mean, x))
             if np.mean((missed > MISSED * way) & (missed > NOTICED * np.sqrt(variance))) > 0.5:
                 return False
