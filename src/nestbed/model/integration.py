@@ -8,7 +8,7 @@ Everything is written in components that broadcast. The mean goes by
   too;
 
 each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where
-many small ones lead, else a Runge–Kutta step if that does, else the exponential one.
+many small ones lead, else a Runge–Kutta step if that does, else the exponential one, in as many parts as it needs.
 
 The noise of Euler's steps is independent between states, of variance h · diffusion². The others carry it along the
 drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its covariance
@@ -41,6 +41,10 @@ SMALL = {"exponential": 0.25, "rk4": 0.5}
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow: its mean to one
 part in 10⁵, its covariance to one in 100."""
 MOST_DOUBLINGS = 16
+CLOSE = 0.1
+"""Share of what may be missed that makes no difference."""
+PARTS = (1, 2, 4, 8, 16)
+"""Parts that an exponential step is tried in."""
 STABLE = 2.5
 """Length of a step, in time constants of the fastest mode, up to which Runge–Kutta steps do not explode."""
 FEW = 3
@@ -147,10 +151,28 @@ def scheme(system: "BaseSystem") -> Scheme:
         if system.integrator is not None or system.substeps > 1:
             return _with_doublings(system, system.integrator or "rk4", system.substeps)
         seen = predictive.visited(system)
-        if not _reached(system, seen) or _follows(system, seen, seen.euler):
+        if not _reached(system, seen) or np.mean(_missed(system, seen, seen.euler) > 1.0, axis=1).max() <= 0.5:
             return Scheme("euler", 1, 0)
-        calm = system.step * _fastest(system) <= STABLE and _follows(system, seen, _by_runge_kutta(system, seen))
-        return _with_doublings(system, "rk4" if calm else "exponential", 1)
+        return _closer(system, seen)
+
+
+def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
+    """Return a Runge–Kutta or an exponential step, whichever follows the drift; the latter in parts where it must."""
+
+    def off(how: Scheme) -> float:
+        moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta))(seen.x, seen.u, seen.theta)
+        reached = tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
+        return float(np.quantile(_missed(system, seen, reached), 0.9, axis=1).max())
+
+    calm, stiff = (_with_doublings(system, integrator, 1) for integrator in ("rk4", "exponential"))
+    least = off(calm) if system.step * _fastest(system) <= STABLE else math.inf
+    if least <= CLOSE or (least <= 1.0 and least <= off(stiff)):
+        return calm
+    for substeps in PARTS:
+        stiff = _with_doublings(system, "exponential", substeps)
+        if off(stiff) <= 1.0:
+            break
+    return stiff
 
 
 def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Scheme:
@@ -167,20 +189,19 @@ def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
         return all(np.median(way) < predictive.RUNAWAY * (1.0 + np.median(np.abs(x))) for x, way in ways)
 
 
-def _by_runge_kutta(system: "BaseSystem", seen: predictive.Visited) -> Components:
-    moved = jax.jit(lambda x, u, theta: _runge_kutta(system, x, u, theta, system.step))(seen.x, seen.u, seen.theta)
-    return tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
+def _missed(system: "BaseSystem", seen: predictive.Visited, reached: Components) -> Any:
+    """Return by how much steps miss what many small ones reach, (states, places).
 
-
-def _follows(system: "BaseSystem", seen: predictive.Visited, reached: Components) -> bool:
-    """Return whether steps reach what many small ones do, but for a share of the way or what the noise hides."""
+    In units of what may be missed: a share of the way, or what the noise hides, whichever is more.
+    """
     variances = system.variance(seen.x, seen.u, seen.theta)
+    rows = []
     with np.errstate(all="ignore"):
-        for x, mean, fine, variance in zip(seen.x, reached, seen.fine, variances, strict=True):
-            missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (mean, x))
-            if np.mean((missed > MISSED * way) & (missed > NOTICED * np.sqrt(variance))) > 0.5:
-                return False
-    return True
+        for x, end, fine, variance in zip(seen.x, reached, seen.fine, variances, strict=True):
+            missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (end, x))
+            allowed = np.maximum(MISSED * way, NOTICED * np.sqrt(variance))
+            rows.append(np.where(missed > 0.0, missed / allowed, 0.0))
+    return np.nan_to_num(np.stack(np.broadcast_arrays(*rows)), nan=np.inf)
 
 
 @programs.cached(maxsize=64)

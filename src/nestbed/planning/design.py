@@ -128,11 +128,20 @@ class _Budget:
 
     def __init__(self, begun: float, seconds: float, rounds: int | None):
         self.begun, self.seconds, self.rounds, self.done = begun, seconds, rounds, 0
+        self.round_begun = begun
 
     @property
     def share(self) -> float:
         """How much of it is spent."""
         return (time.monotonic() - self.begun) / self.seconds if self.rounds is None else self.done / self.rounds
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no time for another round, or no round left; one is always made."""
+        if self.rounds is not None or not self.done:
+            return bool(self.done) and self.share >= 1.0
+        now = time.monotonic()
+        return now + 0.5 * (now - self.round_begun) - self.begun >= self.seconds
 
     def tell(self, progress: Watch[Progress] | None, best: float) -> None:
         """Tell whoever watches how far it is."""
@@ -159,7 +168,8 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
     known = min(len(classical), size // 4)
     unit = np.concatenate([classical[:known], fresh[: size - known]])
     random = np.random.default_rng(seed)
-    while not (budget.done and budget.share >= 1.0) and not interrupts.taken():
+    while not budget.over and not interrupts.taken():
+        budget.round_begun = time.monotonic()
         now_key = jax.random.fold_in(round_key, budget.done)
         share = min(1.0, budget.share)
         try:

@@ -13,23 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from nestbed.evaluation import experiments
 from nestbed.evaluation.certificate import Certificate
 from nestbed.evaluation.comparison import Comparison, PolicyEstimate
+from nestbed.evaluation.judging import TOGETHER
 from nestbed.evaluation.violation import Violation
 from nestbed.model import limits
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
-from nestbed.planning import objective
 from nestbed.planning.identifiability import Identifiability
+from nestbed.policies.base import prepare
 from nestbed.policies.signals import Replay
 from nestbed.systems import load, name_of
 
 INPUTS, FACTS, VALUES = "inputs.csv", "plan.json", "gains.npz"
 PLAN = "plan"
 """What the plan is called beside the baselines."""
-RIGS = 512
-"""Rigs that tell where inputs lead."""
 LARGEST = 1 << 24
 """Bytes that a file of a plan may have."""
 
@@ -72,8 +72,8 @@ class Plan:
 
     def predicted(self) -> list[tuple[str, tuple[Any, Any, Any]]]:
         """Return where the inputs lead: for each observation its name, and 5 %, 50 % and 95 % of rigs, T + 1 each."""
-        rigs = objective.draw(jax.random.key(0), self.system, self.horizon, RIGS)
-        record = objective.simulate(self.system, rigs, jnp.asarray(self.inputs)[None])
+        policy = prepare(self.policy, self.system, self.horizon)
+        _, record = experiments.simulated(jax.random.key(0), self.system, policy, self.horizon, TOGETHER)
         seen = {name: np.asarray(record.observations[..., i]) for i, name in enumerate(self.system.observation_names)}
         for name in self.system.limits:
             if name not in seen:
