@@ -11,8 +11,8 @@ EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))
 STEPS = {
     "motor": "exponential",
     "drug": "exponential",
-    "joint": "exponential",
-    "spring": "exponential",
+    "joint": "rk4",
+    "spring": "rk4",
     "tank": "euler",
 }
 

@@ -303,7 +303,7 @@ def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
 def test_without_the_fallback_two_modes_would_be_told_by_the_gap(monkeypatch):
     """One Gaussian sees half of the posterior: the upper bound is log 2 too high, the lower one far too low."""
     monkeypatch.setattr(judging.Judge, "probe", lambda self: False)
-    monkeypatch.setattr(certificates, "GOOD", 0.0)
+    monkeypatch.setattr(judging, "GOOD", 0.0)
     system = Squared()
     with pytest.warns(UserWarning, match="records .* has a shape that no proposal fits"):
         found = nb.certificate(KEY, system, nb.policies.Random(system), records=256)

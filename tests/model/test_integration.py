@@ -9,7 +9,7 @@ from scipy import integrate, linalg, stats
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
-from nestbed.model import integration
+from nestbed.model import integration, predictive
 from nestbed.numerics import matrices
 
 KEY = jax.random.key(0)
@@ -99,8 +99,16 @@ def test_more_states_take_the_same_step_by_arrays():
     np.testing.assert_allclose(chain.mean(tuple(x), (0.7,), (theta,)), truth, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("system", [Motor(), Chain(), Motor(integrator="exponential", substeps=3)])
-def test_noise_is_carried_along_the_drift(system):
+@pytest.mark.parametrize(
+    ("system", "off"),
+    [
+        (Motor(), 1e-4),
+        (Chain(), 1e-4),
+        (Motor(integrator="exponential", substeps=3), 1e-4),
+        (Chain(integrator="rk4", step=0.2), 0.02),
+    ],
+)
+def test_noise_is_carried_along_the_drift(system, off):
     middle = tuple(float(value) for value in system.parameters.middle)
     size = len(system.state)
     zeros = (0.0,) * size
@@ -109,7 +117,7 @@ def test_noise_is_carried_along_the_drift(system):
     ).T
     truth = van_loan(jacobian, system.diffusion, system.step) + system.noise_floor * np.eye(size)
     found = covariance(integration.noise(system, zeros, (0.0,), middle))
-    np.testing.assert_allclose(found, truth, rtol=1e-4, atol=1e-4 * np.diag(truth).max())
+    np.testing.assert_allclose(found, truth, rtol=off, atol=off * np.diag(truth).max())
     assert not np.allclose(np.diag(truth), np.square(system.diffusion) * system.step, rtol=0.5)  # one Euler step's
 
 
@@ -164,11 +172,36 @@ def test_information_counts_what_noise_shares_between_states():
 
 def test_a_system_takes_euler_steps_only_where_they_follow_its_drift():
     assert integration.scheme(Bend(step=0.02)).integrator == "euler"
-    assert integration.scheme(Bend(step=1.0)).integrator == "exponential"
+    assert integration.scheme(Bend(step=0.5)).integrator == "rk4"
     assert integration.scheme(Motor()).integrator == "exponential"
     assert integration.scheme(Motor(step=1e-5)).integrator == "euler"
     assert Bend(step=0.02).constant_noise
     assert not Motor().constant_noise
+
+
+class Stuck(nb.System):
+    """Dry friction, smooth within a small speed, where the drift's linear part does not reach far."""
+
+    state = ("speed",)
+    designs = nb.Box(push=(-2.0, 2.0))
+    prior = {"dry": dist.LogNormal(0.0, 0.2)}
+    step, diffusion = 0.1, (0.1,)
+
+    def drift(self, x, u, theta):
+        return u.push - theta.dry * jnp.tanh(x.speed / 0.03)
+
+
+def test_a_step_is_made_in_parts_where_the_drift_bends_within_it():
+    system = Stuck()
+    found = integration.scheme(system)
+    assert found.integrator == "exponential"
+    assert found.substeps > 1
+    seen = predictive.visited(system)
+    rough, fine = (
+        np.asarray(integration._moved(system, how, seen.x, seen.u, seen.theta)[0]) + seen.x[0] - seen.fine[0]
+        for how in (integration._with_doublings(system, "exponential", 1), found)
+    )
+    assert np.quantile(np.abs(fine), 0.9) < 0.3 * np.quantile(np.abs(rough), 0.9)
 
 
 def test_the_stiff_motor_is_certified_with_no_word_from_its_user():

@@ -111,13 +111,13 @@ def test_nearing_a_limit_is_fined_by_the_spread_over_rigs():
     system = Walk(limits={"place": (None, 3.0)})
     rigs = objective.draw(KEY, system, 2, 64)
     unit = jnp.full((1, 2, 1), 0.5)
-    _, fine, _ = objective.worth(system, rigs, unit, (True,), jnp.asarray(2.0))
+    _, fine, _ = objective.worth(system, rigs, unit, None, jnp.asarray(2.0))
     places = np.asarray(objective.simulate(system, rigs, jnp.ones((1, 2, 1))).observations)[..., 0]
     over = (places - 3.0) / 3.0
     steps = np.maximum(over.mean(axis=0) + 2.0 * over.std(axis=0), 0.0)
     assert float(fine[0]) == pytest.approx(objective.FINE * (steps[:-1].sum() + steps[1:].sum()), rel=1e-4)
-    assert float(search.score(KEY, system, unit, (True,), 64, 6.0)[0]) < float(
-        search.score(KEY, system, unit, (True,), 64, 0.0)[0]
+    assert float(search.score(KEY, system, unit, None, 64, 6.0)[0]) < float(
+        search.score(KEY, system, unit, None, 64, 0.0)[0]
     )
 
 

@@ -6,18 +6,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from nestbed import likelihood as likelihoods
 from nestbed.belief import faults
 from nestbed.likelihood.base import Record
-from nestbed.likelihood.simulation import simulate
+from nestbed.likelihood.simulation import chosen_unseen, play, simulate
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
+from nestbed.policies.base import looks_at_nothing
 
 
 def simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> tuple[Components, Record]:
     """Return parameters drawn from the prior and a record for each; raise if one is not finite or left the box."""
-    theta, record = _simulated(key, system, policy, horizon, count)
+    if looks_at_nothing(policy):
+        theta, record = _played(key, system, _unseen(key, system, policy, horizon, count))
+    else:
+        theta, record = _simulated(key, system, policy, horizon, count)
     _check(system, theta, record)
     return theta, record
 
@@ -28,6 +33,20 @@ def _simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, co
     theta_key, record_key = jax.random.split(key)
     theta = system.parameters.draw(theta_key, (count,))
     return theta, simulate(record_key, system, policy, theta, horizon)
+
+
+@eqx.filter_jit
+def _unseen(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> Float[Array, "N T du"]:
+    """Return what `_simulated` would try."""
+    return chosen_unseen(jax.random.split(key)[1], system, policy, count, horizon)
+
+
+@eqx.filter_jit
+def _played(key: jax.Array, system: BaseSystem, designs: Float[Array, "N T du"]) -> tuple[Components, Record]:
+    """Draw parameters from the prior, the same as `_simulated` does, and play designs that are known beforehand."""
+    theta_key, record_key = jax.random.split(key)
+    theta = system.parameters.draw(theta_key, (designs.shape[0],))
+    return theta, play(record_key, system, designs, theta)
 
 
 def _check(system: BaseSystem, theta: Components, record: Record) -> None:

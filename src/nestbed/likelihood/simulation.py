@@ -18,26 +18,59 @@ def simulate(key: jax.Array, system: BaseSystem, policy: Any, theta: Components,
 
     Everything is differentiable: with the key fixed, the record moves smoothly with the weights of the policy.
     """
+    count = theta[0].shape[0]
+
+    def choose(state: Any, keys: jax.Array, y: Float[Array, "N dy"], _: Any) -> Any:
+        memory, u_previous = state
+        memory, u = jax.vmap(policy.step)(keys, memory, y, u_previous)
+        return (memory, u.astype(y.dtype)), u.astype(y.dtype)
+
+    return _run(key, system, theta, choose, _rest(system, policy, count), jnp.arange(horizon))
+
+
+def play(key: jax.Array, system: BaseSystem, designs: Float[Array, "N T du"], theta: Components) -> Record:
+    """Do the same with designs that are given: one program for all policies that look at nothing."""
+    return _run(key, system, theta, lambda state, keys, y, u: (state, u), (), jnp.swapaxes(designs, 0, 1))
+
+
+def chosen_unseen(key: jax.Array, system: BaseSystem, policy: Any, count: int, horizon: int) -> Float[Array, "N T du"]:
+    """Return the designs that `simulate` would try with a policy that does not look at outcomes."""
+    nothing = jnp.zeros((count, len(system.observation_names)))
+
+    def choose(state: Any, keys: jax.Array) -> Any:
+        memory, u = jax.vmap(policy.step)(keys[1:], state[0], nothing, state[1])
+        return (memory, u.astype(nothing.dtype)), u.astype(nothing.dtype)
+
+    _, steps_key = jax.random.split(key)
+    keys = jax.random.split(steps_key, (horizon, 1 + count))
+    return _by_record(jax.lax.scan(choose, _rest(system, policy, count), keys)[1])
+
+
+def _rest(system: BaseSystem, policy: Any, count: int) -> Any:
+    """Return the policy's memory for each rig, and the design before the first."""
+    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), policy.init())
+    return memory, jnp.broadcast_to(jnp.array(system.rest_design), (count, len(system.design_names)))
+
+
+def _run(key: jax.Array, system: BaseSystem, theta: Components, choose: Any, begun: Any, given: Any) -> Record:
+    """Run experiments whose designs `choose` gives, from its memory, keys, the last outcome and what is given."""
     likelihood = likelihoods.of(system)
     start_key, steps_key = jax.random.split(key)
     count = theta[0].shape[0]
     first = likelihood.sample_start(start_key, count)
-    rest = jnp.broadcast_to(jnp.array(system.rest_design), (count, len(system.design_names)))
-    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), policy.init())
 
-    def experiment(state: Any, keys: jax.Array) -> Any:
-        carry, y, u_previous, memory = state
-        memory, u = jax.vmap(policy.step)(keys[1:], memory, y, u_previous)
-        u = u.astype(y.dtype)
+    def experiment(state: Any, now: Any) -> Any:
+        (carry, y, remembered), (keys, given) = state, now
+        remembered, u = choose(remembered, keys[1:], y, given)
         normals = noise.normals(keys[0], y.shape)
         outcome = likelihood.sample(tuple(normals.T), carry, tuple(u.T), theta)
         carry = likelihood.condition(carry, tuple(u.T), outcome, theta)
         y = jnp.stack(outcome, axis=-1)
-        return (carry, y, u, memory), (y, u)
+        return (carry, y, remembered), (y, u)
 
-    keys = jax.random.split(steps_key, (horizon, 1 + count))
-    start = likelihood.start(tuple(first.T), theta), first, rest, memory
-    _, (observations, designs) = jax.lax.scan(experiment, start, keys)
+    keys = jax.random.split(steps_key, (len(given), 1 + count))
+    start = likelihood.start(tuple(first.T), theta), first, begun
+    _, (observations, designs) = jax.lax.scan(experiment, start, (keys, given))
     return Record(_by_record(jnp.concatenate([first[None], observations])), _by_record(designs))
 
 

@@ -22,7 +22,7 @@ from nestbed.planning import objective
 
 STEPS = 40
 """Steps of Adam in a round."""
-RIGS, LIMITED, JUDGES = 8, 16, 64
+RIGS, LIMITED, JUDGES = 4, 16, 64
 """Rigs that a step climbs on, and where there are limits, and those that a round's sequences are scored on."""
 TOGETHER = 16
 """Sequences that one program moves at a time."""

@@ -244,6 +244,11 @@ def _check(structure: Any, leaves: tuple[Any, ...], system: BaseSystem, name: st
         )
 
 
+def looks_at_nothing(policy: Any) -> bool:
+    """Return whether a policy is known to choose its designs whatever is seen; a user's own may always look."""
+    return type(policy).__module__.startswith("nestbed.") and bool(getattr(policy, "open_loop", False))
+
+
 @contextlib.contextmanager
 def _vectors(name: str, system: BaseSystem) -> Iterator[None]:
     """Explain that a policy's y and u_previous are vectors, to one that asks for their components by name."""

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from nestbed.model import limits
 from nestbed.model.system import BaseSystem
-from nestbed.policies.base import Hashable, Policy, bound, prepare
+from nestbed.policies.base import Hashable, Policy, bound, looks_at_nothing, prepare
 
 
 class Compliant(Hashable):
@@ -26,6 +26,11 @@ class Compliant(Hashable):
     def longest(self) -> int | None:
         """How many experiments it can remember."""
         return getattr(self.policy, "longest", None)
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether the policy looks at no outcome."""
+        return looks_at_nothing(self.policy)
 
     def init(self) -> Any:
         """Return the carry of the policy."""

@@ -1,6 +1,6 @@
 """Pseudo-random binary signals: each design at one of its limits."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from nestbed.policies.base import Hashable, bound
 class PRBS(Hashable):
     """A fair coin per experiment between the limits: one coin for all channels ("joint"), or one for each."""
 
+    open_loop: ClassVar[bool] = True
     system: BaseSystem = eqx.field(static=True)
     coins: int = eqx.field(static=True)
 

@@ -1,5 +1,7 @@
 """Designs drawn uniformly from the box."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
@@ -12,6 +14,7 @@ from nestbed.policies.base import Hashable, bound
 class Random(Hashable):
     """Independent uniform designs."""
 
+    open_loop: ClassVar[bool] = True
     system: BaseSystem = eqx.field(static=True)
 
     def __init__(self, system: BaseSystem):

@@ -1,7 +1,7 @@
 """The excitations that engineers use today: signals fixed beforehand, whatever the outcomes."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from nestbed.policies.base import Hashable, bound
 class Replay(Hashable):
     """A given signal, one row of designs per experiment; it begins again when it ends."""
 
+    open_loop: ClassVar[bool] = True
     table: Float[Array, "period du"]
     system: BaseSystem = eqx.field(static=True)
     hold: int = eqx.field(static=True)  # experiments that each row is held for
