@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # a start that compiles all of jax anew takes 6 s instead of 2
 
-.PHONY: demo test test-slow lint bench graph paper clean
+.PHONY: demo test test-slow lint bench designs graph paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -39,6 +39,10 @@ bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/start.py
+
+designs: .venv/ready  ## README's first table and figure: the best inputs for the paper's systems, 8 minutes
+	$(BIN)/python benchmarks/designs.py paper
+	$(BIN)/python docs/designs.py docs/designs.png
 
 graph: .venv/ready  ## docs/dependencies.png: which floor imports from which
 	$(BIN)/python docs/dependencies.py docs/dependencies.png

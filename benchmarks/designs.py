@@ -1,6 +1,6 @@
 """What `nb.design` finds: the paper's systems by five keys, systems of other fields, within limits, for targets.
 
-    python benchmarks/designs.py paper examples limits targets
+    python benchmarks/designs.py paper examples limits targets longer
 
 Plans are kept in results/designs, and what is there is not searched again.
 """
@@ -78,12 +78,21 @@ def targets() -> None:
     for name, system, target in (
         ("double_link", nb.systems.load("double_link"), "mass_2"),
         ("Joint", example("Joint"), "dry"),
+        ("Motor", example("Motor"), "time_constant"),
     ):
         own, for_all = designed(f"{name}_{target}", system, target=target), designed(name, system)
         other = nb.certificate(jax.random.key(1), system, for_all.policy, target=target)
         print(f"{name}, about {target}: optimised for it {own.gain}, for all {other}", flush=True)
 
 
+def longer() -> None:
+    """Three times the search: whether there is more to be found."""
+    for name in PUBLISHED:
+        plan = designed(f"{name}_longer", nb.systems.load(name), 5, seconds=60)
+        print(line(f"{name}_longer", plan, 5), flush=True)
+
+
 if __name__ == "__main__":
-    for asked in sys.argv[1:] or ("paper", "examples", "limits", "targets"):
-        {"paper": paper, "examples": examples, "limits": limits, "targets": targets}[asked]()
+    kinds = {"paper": paper, "examples": examples, "limits": limits, "targets": targets, "longer": longer}
+    for asked in sys.argv[1:] or kinds:
+        kinds[asked]()

@@ -30,6 +30,10 @@ class Motor(nb.System):
     }
     inductance = 1e-3  # H
 
+    def time_constant(self, theta):
+        """Return the seconds in which the speed settles: `--target time_constant` designs for it."""
+        return theta.resistance * theta.inertia / theta.torque_constant**2
+
     def drift(self, x, u, theta):
         """Return how current and speed change."""
         current = (u.voltage - theta.resistance * x.current - theta.torque_constant * x.speed) / self.inductance

@@ -1,6 +1,7 @@
 """The best inputs: the gain that is searched, the search, what is told, and what is kept on disk."""
 
 import itertools
+import time
 from pathlib import Path
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 import nestbed as nb
 from nestbed.faces.cli import sources
 from nestbed.faces.cli.design import design as command
+from nestbed.model.target import targeted
 from nestbed.numerics import interrupts
 from nestbed.planning import identifiability, objective, search, starts
 from nestbed.planning.design import _Budget, _Goal, _handed_out, _identified, _searched, design
@@ -184,19 +186,33 @@ def test_directions_in_words():
     assert named(names, np.array([1.0, 0.0, -0.5]), logs) == "mass − 0.5 gain"
 
 
+class Two(Product):
+    """Two parameters that act apart."""
+
+    diffusion = (0.3,)
+
+    def drift(self, x, u, theta):
+        return theta.a * jnp.maximum(u.u, 0.0) + theta.b * jnp.minimum(u.u, 0.0) - x.x
+
+    def ratio(self, theta):
+        return theta.a / theta.b
+
+
+@pytest.mark.slow
+def test_the_search_for_a_target_is_not_below_brute_force():
+    """Of all sequences of five levels over four experiments, on rigs that neither has seen."""
+    system = Two()
+    goal = _Goal(system, 4, targeted(system, "ratio"), 0.01)
+    found, _ = _searched(KEY, goal, _Budget(time.monotonic(), 1.0, 8), None)
+    levels = np.array(list(itertools.product(np.linspace(-1.0, 1.0, 5), repeat=4)))[:, :, None]
+    scores = search.score(KEY, system, np.concatenate([levels, found[:1]]), goal.target, 256, 0.0)
+    assert scores[-1] > scores[:-1].max() - 0.01
+    assert scores[-1] > np.median(scores) + 0.05
+
+
 @pytest.mark.slow
 def test_a_target_is_designed_for():
     """About one of two parameters that act apart, its own plan is the better one."""
-
-    class Two(Product):
-        diffusion = (0.3,)
-
-        def drift(self, x, u, theta):
-            return theta.a * jnp.maximum(u.u, 0.0) + theta.b * jnp.minimum(u.u, 0.0) - x.x
-
-        def ratio(self, theta):
-            return theta.a / theta.b
-
     own = design(KEY, Two(), target="a", rounds=3)
     assert own.target == ("a",)
     assert own.gain.target == ("a",)
