@@ -23,7 +23,7 @@ from nestbed.numerics import blocks, interrupts, noise
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.planning import objective, search, starts
-from nestbed.planning.identifiability import Identifiability, identify
+from nestbed.planning.identifiability import Identifiability, best_for_each, identify
 from nestbed.planning.plan import PLAN, Plan
 from nestbed.policies.base import Policy
 from nestbed.policies.registry import baseline
@@ -327,9 +327,13 @@ def _identified(
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
     fresh = starts.random(seed, system, goal.horizon, max(1, LOOKED_AT - len(known)))
     others = np.concatenate([known, fresh])[:LOOKED_AT]
-    own = system.designs.unscale(inputs)
-    information, beside = search.information(key, system, own, others, goal.target, IDENTIFIED)
-    return identify(system, information, beside, objective.precision(system), _slopes(goal))
+    own = np.asarray(system.designs.unscale(inputs))[None]
+    look_key, tell_key = jax.random.split(key)
+    precision = objective.precision(system)
+    seen = search.information(look_key, system, np.concatenate([own, others]), goal.target, 1)
+    best = others[best_for_each(seen[0], seen[1:], precision)]  # on few rigs, so they are looked at again
+    told = search.information(tell_key, system, np.concatenate([own, best]), goal.target, IDENTIFIED)
+    return identify(system, told[0], told[1:], precision, _slopes(goal), len(others))
 
 
 def _slopes(goal: _Goal) -> dict[str, Float[np.ndarray, " d"]]:

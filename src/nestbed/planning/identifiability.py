@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from nestbed.model.system import BaseSystem
 
@@ -88,13 +88,14 @@ def _deviation(value: float, relative: bool) -> str:
 def identify(
     system: BaseSystem,
     information: Float[np.ndarray, "R d d"],
-    others: Float[np.ndarray, "K r d d"],
+    others: Float[np.ndarray, "K R d d"],
     precision: Float[np.ndarray, " d"],
     slopes: Mapping[str, Float[np.ndarray, " d"]],
+    looked_at: int,
 ) -> Identifiability:
     """Return what records of this information tell, in prior-whitened coordinates, on average over rigs.
 
-    And whether any of other inputs, of which the information is given too, tell what these do not. Quantities that
+    And whether others, the best of those looked at for each direction, tell what these do not. Quantities that
     follow from the parameters are listed below them, by how they change with the coordinates.
     """
     prior = system.parameters
@@ -119,7 +120,18 @@ def identify(
     half, whole = (0.5 * np.linalg.slogdet(times * information / units + np.eye(len(precision)))[1] for times in (1, 2))
     longer = float(np.mean(whole - half))
     names, logs = (*system.parameter_names, *slopes), (*relative, *(False for _ in slopes))
-    return Identifiability(names, before, after, later, logs, directions, longer, len(others))
+    return Identifiability(names, before, after, later, logs, directions, longer, looked_at)
+
+
+def best_for_each(
+    information: Float[np.ndarray, "R d d"], others: Float[np.ndarray, "K R d d"], precision: Float[np.ndarray, " d"]
+) -> Int[np.ndarray, " d"]:
+    """Return which of other inputs tells each direction best, of those that some inputs tell from best to worst."""
+    roots = np.sqrt(precision)
+    units = roots[:, None] * roots
+    _, vectors = np.linalg.eigh(_covariance(information / units))
+    left = np.einsum("di,kde,ei->ki", vectors, _covariance(others / units), vectors)
+    return np.argmin(left, axis=0)
 
 
 def _covariance(information: Float[np.ndarray, "... R d d"]) -> Float[np.ndarray, "... d d"]:

@@ -134,25 +134,19 @@ def score(
 
 
 def information(
-    key: jax.Array,
-    system: BaseSystem,
-    unit: Shaped[Any, "T du"],
-    others: Shaped[Any, "K T du"],
-    target: Target | None,
-    rigs: int,
-) -> tuple[Float[np.ndarray, "R d d"], Float[np.ndarray, "K r d d"]]:
-    """Return what one sequence tells about all parameters on each of at least so many rigs, and others on a few."""
-    size, beside = rigs_per_step(system), TOGETHER - 1
-    calls = max(-(-rigs // size), -(-len(others) // beside))
-    turns = np.resize(np.arange(len(others)), (calls, beside))
+    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "K T du"], target: Target | None, rigs: int
+) -> Float[np.ndarray, "K R d d"]:
+    """Return what sequences tell about all parameters, on each of at least so many rigs, the same for all."""
+    rows, size = np.asarray(unit), rigs_per_step(system)
+    padded = np.resize(rows, (-(-len(rows) // TOGETHER) * TOGETHER, *rows.shape[1:]))
 
-    def some(i: int) -> Any:
-        rows = np.concatenate([np.asarray(unit)[None], others[turns[i]]])
-        return walk(jax.random.fold_in(key, i), system, rows, target).information
+    def some(part: np.ndarray, i: int) -> np.ndarray:
+        found = walk(jax.random.fold_in(key, i), system, part, target).information
+        return np.asarray(found).reshape(TOGETHER, size, *found.shape[1:])
 
-    found = np.stack([some(i) for i in range(calls)]).reshape(calls, TOGETHER, size, *[len(system.prior)] * 2)
-    own = found[:, 0].reshape(-1, *found.shape[3:])
-    return own, found[:, 1:].reshape(-1, *found.shape[2:])[: len(others)]
+    parts = np.split(padded, len(padded) // TOGETHER)
+    calls = range(-(-rigs // size))
+    return np.concatenate([np.concatenate([some(part, i) for i in calls], axis=1) for part in parts])[: len(rows)]
 
 
 @eqx.filter_jit
