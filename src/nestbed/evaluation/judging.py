@@ -147,7 +147,8 @@ class Judge:
         free: tuple[bool, ...] | Target,
     ) -> Weighed:
         """Return what the first `count` experiments of records come to."""
-        found = how(key, self.system, theta, record, jnp.asarray(count), draws, free)
+        given = (free,) if isinstance(free, Target) else (free, self.target if all(free) else None)
+        found = how(key, self.system, theta, record, jnp.asarray(count), draws, *given)
         weighed = Weighed(*(np.array(part) for part in found))
         bad = np.isnan(weighed.average + weighed.excluding + weighed.including)
         if bad.any():

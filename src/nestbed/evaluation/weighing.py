@@ -17,6 +17,8 @@ from nestbed.likelihood import history
 from nestbed.likelihood.base import Record
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target
+from nestbed.numerics import linear_algebra
 
 STARTS = 16
 """Draws from the prior, the likeliest of which the fit of a record starts from."""
@@ -51,6 +53,7 @@ def by_gaussian(
     count: Int[Array, ""],
     draws: int,
     free: tuple[bool, ...],
+    target: Target | None = None,
 ) -> Weighed:
     """Weigh records by one heavy-tailed Gaussian each, over the free parameters; the others are given, as in θ₀."""
     start_key, draw_key = jax.random.split(key)
@@ -58,7 +61,7 @@ def by_gaussian(
     start = likeliest(start_key, system, own, record, count, free)
     fitted = proposal.fit(likelihoods.of(system), record, count, start, free=free)
     fitted = fitted if all(free) else fitted.restricted(free)
-    return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=PILOT)
+    return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=PILOT)
 
 
 @eqx.filter_jit
@@ -70,13 +73,14 @@ def by_mixture(
     count: Int[Array, ""],
     draws: int,
     free: tuple[bool, ...],
+    target: Target | None = None,
 ) -> Weighed:
     """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
     fit_key, draw_key = jax.random.split(key)
     own = own_of(system, theta)
     held = tuple(None if is_free else value for value, is_free in zip(own, free, strict=True))
     fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, held)
-    return _weigh(draw_key, system, fitted, own, record, count, draws, free, pilot=0)
+    return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=0)
 
 
 def own_of(system: BaseSystem, theta: Components) -> Components:
@@ -147,6 +151,7 @@ def _weigh(
     count: Int[Array, ""],
     draws: int,
     free: tuple[bool, ...],
+    target: Target | None,
     *,
     pilot: int,
 ) -> Weighed:
@@ -166,7 +171,7 @@ def _weigh(
         excluding - math.log(draws),
         including - math.log(draws + 1),
         average(log_likelihood),
-        _controls(system, average, w, log_prior) if all(free) else jnp.zeros((rows, 1)),
+        _controls(system, average, w, log_prior, target) if all(free) else jnp.zeros((rows, 1)),
         share(log_weights[:, :-1]),
         pilot_share,
         weights[:, -1],
@@ -179,10 +184,13 @@ def share(log_weights: Float[Array, "C L"]) -> Float[Array, " C"]:
     return jnp.sum(scaled, axis=1) ** 2 / jnp.sum(scaled**2, axis=1) / log_weights.shape[1]
 
 
-def _controls(system: BaseSystem, average: Any, w: Components, log_prior: Any) -> Float[Array, "C p"]:
+def _controls(
+    system: BaseSystem, average: Any, w: Components, log_prior: Any, target: Target | None
+) -> Float[Array, "C p"]:
     """Return averages over posteriors less those over the prior, of mean zero over records.
 
-    The first, −log p(θ), turns the divergence of the posterior from the prior into the entropy that was lost.
+    The first, −log p(θ), turns the divergence of the posterior from the prior into the entropy that was lost. For a
+    target, of which each record tells only what θ₀ has, also what θ₀ has less the average over its posterior.
     """
     prior = system.parameters
     mean, variance, entropy = prior.moments
@@ -196,4 +204,19 @@ def _controls(system: BaseSystem, average: Any, w: Components, log_prior: Any) -
     found += [average(off[i] ** 2) - variance[i] for i in light]
     if len(light) <= FEW:
         found += [average(off[i] * off[j]) for i in light for j in light if j < i]
+    if target is not None:
+        told = [-0.5 * _square(system, average, w, target)]  # nearly the log-density that θ₀ has of the target
+        told += [value for i in light for value in (off[i], off[i] ** 2)]
+        found = [*(value[:, -1] - average(value) for value in told), *found]
     return jnp.stack(found, axis=-1)
+
+
+def _square(system: BaseSystem, average: Any, w: Components, target: Target) -> Float[Array, "C L1"]:
+    """Return how far the target is from its posterior mean, squared, in posterior deviations."""
+    values = jnp.stack(target.values(system, system.parameters.constrain(proposal.unwhiten(system.parameters, w))))
+    off = values - jnp.stack([average(value) for value in values])[:, :, None]
+    covariance = jnp.stack([jnp.stack([average(a * b) for b in off], axis=-1) for a in off], axis=-2)
+    own = jnp.diagonal(covariance, axis1=1, axis2=2)
+    covariance += (1e-6 * own + jnp.finfo(float).tiny)[:, :, None] * jnp.eye(len(values))
+    whitened = jnp.einsum("cij,jcl->icl", linear_algebra.inverse(linear_algebra.cholesky(covariance)), off)
+    return jnp.sum(whitened**2, axis=0)
