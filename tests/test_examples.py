@@ -10,7 +10,6 @@ from nestbed.model import checks, integration
 EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))
 STEPS = {
     "motor": "exponential",
-    "drug": "exponential",
     "joint": "rk4",
     "spring": "rk4",
     "tank": "euler",

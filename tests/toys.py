@@ -15,7 +15,7 @@ class Leak(nb.System):
     state = ("level",)
     designs = nb.Box(flow=(-1.0, 1.0))
     prior = {"rate": dist.LogNormal(0.0, 0.7)}
-    step, diffusion, noise_floor = 0.5, (0.5,), 0.0
+    step, diffusion, noise_floor, integrator = 0.5, (0.5,), 0.0, "euler"
     start = (1.0,)
     defaults = nb.Defaults(horizon=4, trajectories=8, particles=64)
 

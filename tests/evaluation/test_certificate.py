@@ -225,7 +225,7 @@ def test_what_follows_from_parameters_is_certified():
     assert not found.elsewhere.any()
     line = Line()
     bent = worth(lambda theta: 1.0 / line.worth(theta) ** 0.3)
-    assert bent.mean == pytest.approx(found.mean, abs=1e-3)
+    assert within(bent.mean, found.mean, found.standard_error)
 
 
 def test_parameters_and_what_follows_from_them_are_one_target():

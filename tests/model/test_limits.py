@@ -107,15 +107,14 @@ def test_plans_within_limits_are_kept(tmp_path):
 
 
 def test_nearing_a_limit_is_fined_by_the_spread_over_rigs():
-    """By hand: the mean excess and its deviation over rigs, at both ends of each step."""
+    """By hand: the mean of what rigs reach at their worst time, and its deviation over rigs."""
     system = Walk(limits={"place": (None, 3.0)})
     rigs = objective.draw(KEY, system, 2, 64)
     unit = jnp.full((1, 2, 1), 0.5)
     _, fine, _ = objective.worth(system, rigs, unit, None, jnp.asarray(2.0))
     places = np.asarray(objective.simulate(system, rigs, jnp.ones((1, 2, 1))).observations)[..., 0]
-    over = (places - 3.0) / 3.0
-    steps = np.maximum(over.mean(axis=0) + 2.0 * over.std(axis=0), 0.0)
-    assert float(fine[0]) == pytest.approx(objective.FINE * (steps[:-1].sum() + steps[1:].sum()), rel=1e-4)
+    over = ((places - 3.0) / 3.0).max(axis=1)
+    assert float(fine[0]) == pytest.approx(objective.FINE * (over.mean() + 2.0 * over.std()), rel=1e-4)
     assert float(search.score(KEY, system, unit, None, 64, 6.0)[0]) < float(
         search.score(KEY, system, unit, None, 64, 0.0)[0]
     )
@@ -140,7 +139,36 @@ def test_comparisons_say_how_often_limits_are_broken(tmp_path):
 
 def test_where_nothing_complies_that_is_told():
     with pytest.warns(UserWarning, match=r"break place in \d+ % of runs, more often than the risk of 1 %"):
+        design(KEY, Walk(limits={"place": (None, 0.01)}), rounds=1)
+
+
+def test_a_limit_that_is_broken_at_the_start_is_told_at_once():
+    with pytest.raises(
+        nb.NestbedError, match=r"place is beyond its limits \(-inf to -1\) at the start in 100 % of runs"
+    ):
         design(KEY, Walk(limits={"place": (None, -1.0)}), rounds=1)
+
+
+def test_a_slew_that_a_policy_exceeds_is_counted():
+    """It jumps from rest, 0, to 1 at once."""
+    system = Walk(slew={"push": 0.5})
+    found = nb.violation(KEY, system, nb.policies.Replay(system, [[1.0]]), horizon=2, records=256)
+    assert found.probability == 1.0
+    assert found.limit == "the slew of push"
+    assert nb.violation(KEY, system, nb.policies.Replay(system, [[0.5], [1.0]]), horizon=2).probability == 0.0
+
+
+def test_where_rest_breaks_a_limit_others_are_scaled_towards_what_does_not():
+    """It falls by 1 at every step, unless a push of 1 holds it."""
+
+    class Falling(Walk):
+        limits = {"place": (-4.0, 4.0)}
+
+        def drift(self, x, u, theta):
+            return theta.gain * u.push - 1.0 + 0.0 * x.place
+
+    assert violations.calmest(Falling(), 6, 0.01) == (1.0,)
+    assert violations.calmest(Walk(limits={"place": (-9.0, 9.0)}), 6, 0.01) == (0.0,)
 
 
 @pytest.mark.parametrize(

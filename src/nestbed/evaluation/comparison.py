@@ -183,7 +183,7 @@ def compare(
             target=target,
             progress=renamed(progress, name),
         )
-        broken = violation(key, system, policy, horizon=horizon) if system.limits else None
+        broken = violation(key, system, policy, horizon=horizon) if system.limits or system.slew else None
         found.append(PolicyEstimate(certified.values, policy=name, certificate=certified, violation=broken))
     return Comparison(found)
 

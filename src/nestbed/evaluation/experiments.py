@@ -52,6 +52,8 @@ def _played(key: jax.Array, system: BaseSystem, designs: Float[Array, "N T du"])
 def _check(system: BaseSystem, theta: Components, record: Record) -> None:
     """Raise if a design left the box or an observation is not finite."""
     likelihood = likelihoods.of(system)
+    if np.isfinite(record.designs).all():
+        faults.check_box(system, record.designs)
     bad = np.argwhere(~np.isfinite(record.observations).all(axis=-1))
     if len(bad):
         row, t = (int(i) for i in bad[np.argmin(bad[:, 1])])

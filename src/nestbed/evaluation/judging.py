@@ -14,6 +14,7 @@ from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target
 from nestbed.numerics import blocks, controls
+from nestbed.numerics.errors import NestbedError
 from nestbed.numerics.progress import Progress, Watch
 
 TOGETHER = 256
@@ -112,7 +113,16 @@ class Judge:
             found.append(one)
         if self.level is not None:
             key = jax.random.fold_in(draw_key, len(found))
-            found.append(self.weigh(level_sets.given, key, theta, record, count, self.draws, self.level))
+            one = self.weigh(level_sets.given, key, theta, record, count, self.draws, self.level)
+            lost = np.flatnonzero(~np.isfinite(one.excluding + one.including))
+            if len(lost):
+                raise NestbedError(
+                    f"the gain about {', '.join(self.level.names)} cannot be certified: for {len(lost)} of "
+                    f"{len(theta[0])} simulated rigs (the first is number {lost[0]}) no other parameters were found "
+                    "where it has the same value; make a target of something smooth that rises or falls throughout, "
+                    "with no kink or flat part."
+                )
+            found.append(one)
         return found
 
     def try_again(

@@ -1,5 +1,6 @@
 """How likely a policy breaks a system's limits, and how far a policy must be scaled down to keep them."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,8 @@ class Violation:
     def __str__(self) -> str:
         low, high = self.interval
         which = f", most often {self.limit}" if self.limit else ""
-        return f"limits broken in {100 * self.probability:.2g} % of runs ({100 * low:.2g} to {100 * high:.2g} %{which})"
+        told = [f"{100 * value:.{3 if value > 0.1 else 2}g}" for value in (self.probability, low, high)]
+        return f"limits broken in {told[0]} % of runs ({told[1]} to {told[2]} %{which})"
 
 
 def violation(
@@ -74,7 +76,8 @@ def violation(
 
 
 def _violation(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, records: int) -> Violation:
-    if not system.limits:
+    names = [*system.limits, *(f"the slew of {name}" for name in system.slew)]
+    if not names:
         return Violation(0.0, records)
 
     def block(i: int) -> Any:
@@ -85,26 +88,58 @@ def _violation(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, rec
     found = np.concatenate(blocks.run(records, TOGETHER, block), axis=1)[:, :records]
     often = found.mean(axis=1)
     probability = float(found.any(axis=0).mean())
-    return Violation(probability, records, list(system.limits)[int(np.argmax(often))] if probability else "")
+    return Violation(probability, records, names[int(np.argmax(often))] if probability else "")
 
 
 @eqx.filter_jit
 def broken(system: BaseSystem, states: Any, designs: Any) -> Any:
-    """Return for each limit (L) whether a run (…) breaks it: (L, …)."""
+    """Return for each limit, and then each slew, whether a run (…) breaks it: (L, …)."""
     found = limits.excesses(system, states, designs)
-    return jnp.stack([jnp.any(jnp.stack(parts) > 0.0, axis=(0, -1)) for parts in found.values()])
+    rows = [jnp.any(jnp.stack(parts) > 0.0, axis=(0, -1)) for parts in found.values()]
+    rest = jnp.broadcast_to(jnp.array(system.rest_design), designs[..., :1, :].shape)
+    changes = jnp.abs(jnp.diff(jnp.concatenate([rest, designs], axis=-2), axis=-2))
+    for name, most in system.slew.items():
+        rows.append(jnp.any(changes[..., system.design_names.index(name)] > most * ROUNDING, axis=-1))
+    return jnp.stack(rows)
+
+
+ROUNDING = 1.0 + 1e-9
+"""What a change may exceed its slew by."""
+
+
+LEVELS = 9
+"""Constant levels of the box that are tried where the rest design breaks limits."""
+
+
+@functools.lru_cache(maxsize=64)
+def calmest(system: BaseSystem, horizon: int, risk: float) -> tuple[float, ...]:
+    """Return the constant design to scale others towards: the rest design, or what breaks limits least often."""
+    key = jax.random.key(0)
+
+    def often(design: Any) -> float:
+        ready = prepare(Replay(system, np.asarray(design)[None]), system, horizon)
+        _, record = experiments.simulated(key, system, ready, horizon, TOGETHER)
+        found = broken(system, record.observations, record.designs)[: len(system.limits)]  # slews can be kept
+        return float(jnp.mean(jnp.any(found, axis=0)))
+
+    if (least := often(system.rest_design)) <= AIM * risk:
+        return system.rest_design
+    levels = system.designs.scale(np.linspace(-1.0, 1.0, LEVELS)[:, None] * np.ones(len(system.design_names)))
+    found = [(often(level), tuple(float(value) for value in level)) for level in levels]
+    return min([(least, system.rest_design), *found])[1]
 
 
 def complying(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, risk: float) -> Policy:
-    """Return a policy scaled towards the rest design until it breaks limits no more often than the risk.
+    """Return a policy scaled towards a calm design until it breaks limits no more often than the risk.
 
     A signal stays a signal. Where nothing complies, the least harmful is returned.
     """
     if not system.limits and not system.slew:
         return policy
+    calm = calmest(system, horizon, risk) if system.limits else system.rest_design
     tried = []
     for share in SHARES if system.limits else SHARES[:1]:
-        scaled = Compliant(system, policy, share)
+        scaled = Compliant(system, policy, share, calm)
         found = _violation(key, system, prepare(scaled, system, horizon), horizon, RECORDS)
         tried.append((found.probability, scaled))
         if found.probability <= AIM * risk:
@@ -112,8 +147,7 @@ def complying(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, 
     _, best = tried[-1] if tried[-1][0] <= AIM * risk else min(tried, key=lambda each: each[0])
     if not isinstance(policy, Replay):
         return best
-    rest = np.array(system.rest_design)
-    wanted = rest + float(best.share) * (policy.signal(horizon) - rest)
+    wanted = np.array(calm) + float(best.share) * (policy.signal(horizon) - np.array(calm))
     return Replay(system, system.designs.clip(np.asarray(limits.playable(system, jnp.asarray(wanted)))))
 
 

@@ -47,6 +47,7 @@ def instance(system: object) -> None:
     if isinstance(system, BaseSystem):
         programs.current(type(system), system._settings, vars(system))
         predictive.check_plausible(system)
+        integration.check_noise(system)
         return
     if isinstance(system, type):
         raise NestbedError(f"the system got the class {system.__name__}; give an instance of it, {system.__name__}().")

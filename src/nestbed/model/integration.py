@@ -18,6 +18,7 @@ that linear part: second derivatives of the drift would take longer than all the
 """
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ import numpy as np
 from nestbed.model import predictive
 from nestbed.model.prior import Components
 from nestbed.numerics import matrices, programs
+from nestbed.numerics.errors import outside
 from nestbed.numerics.matrices import Matrix
 
 if TYPE_CHECKING:
@@ -40,7 +42,12 @@ NOTICED = 0.3
 SMALL = {"exponential": 0.25, "rk4": 0.5}
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow: its mean to one
 part in 10⁵, its covariance to one in 100."""
-MOST_DOUBLINGS = 16
+MOST_DOUBLINGS, SPARE = 16, 1
+"""Doublings at most, and those beyond what was seen to be needed, for places where the drift is faster."""
+REACH = 2.0
+"""Length of a small step, in time constants, beyond which its series explodes."""
+OFTEN = 0.9
+"""Share of places where a step must not miss."""
 CLOSE = 0.1
 """Share of what may be missed that makes no difference."""
 PARTS = (1, 2, 4, 8, 16)
@@ -151,7 +158,7 @@ def scheme(system: "BaseSystem") -> Scheme:
         if system.integrator is not None or system.substeps > 1:
             return _with_doublings(system, system.integrator or "rk4", system.substeps)
         seen = predictive.visited(system)
-        if not _reached(system, seen) or np.mean(_missed(system, seen, seen.euler) > 1.0, axis=1).max() <= 0.5:
+        if not _reached(system, seen) or np.quantile(_missed(system, seen, seen.euler), OFTEN, axis=1).max() <= 1.0:
             return Scheme("euler", 1, 0)
         return _closer(system, seen)
 
@@ -162,7 +169,7 @@ def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
     def off(how: Scheme) -> float:
         moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta))(seen.x, seen.u, seen.theta)
         reached = tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
-        return float(np.quantile(_missed(system, seen, reached), 0.9, axis=1).max())
+        return float(np.quantile(_missed(system, seen, reached), OFTEN, axis=1).max())
 
     calm, stiff = (_with_doublings(system, integrator, 1) for integrator in ("rk4", "exponential"))
     least = off(calm) if system.step * _fastest(system) <= STABLE else math.inf
@@ -179,7 +186,8 @@ def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Sch
     if integrator == "euler":
         return Scheme(integrator, substeps, 0)
     parts = system.step / substeps * _fastest(system) / SMALL[integrator]
-    return Scheme(integrator, substeps, min(MOST_DOUBLINGS, math.ceil(math.log2(max(parts, 1.0)))))
+    more = SPARE if integrator == "exponential" else 0
+    return Scheme(integrator, substeps, min(MOST_DOUBLINGS, more + math.ceil(math.log2(max(parts, 1.0)))))
 
 
 def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
@@ -194,14 +202,47 @@ def _missed(system: "BaseSystem", seen: predictive.Visited, reached: Components)
 
     In units of what may be missed: a share of the way, or what the noise hides, whichever is more.
     """
-    variances = system.variance(seen.x, seen.u, seen.theta)
     rows = []
     with np.errstate(all="ignore"):
+        variances = system.variance(seen.x, seen.u, seen.theta)
         for x, end, fine, variance in zip(seen.x, reached, seen.fine, variances, strict=True):
             missed, way = (np.nan_to_num(np.abs(a - fine), nan=np.inf) for a in (end, x))
             allowed = np.maximum(MISSED * way, NOTICED * np.sqrt(variance))
             rows.append(np.where(missed > 0.0, missed / allowed, 0.0))
     return np.nan_to_num(np.stack(np.broadcast_arrays(*rows)), nan=np.inf)
+
+
+VARIES = 0.3
+"""Change of the logarithm of a variance over the prior above which it is told that none is counted."""
+
+
+@programs.cached(maxsize=64)
+def check_noise(system: "BaseSystem") -> None:
+    """Warn, once for a system, where parameters change the noise of a step, which is taken at their middle."""
+    if not system.carries_noise or callable(system.diffusion):
+        return
+    seen, how = predictive.visited(system), scheme(system)
+    doublings = how.doublings + math.ceil(math.log2(how.substeps))
+    entering = [(v - system.noise_floor) / system.step for v in system.variance(seen.x, seen.u, seen.theta)]
+
+    @jax.jit
+    def variances(x: Components, u: Components, theta: Components) -> Any:
+        _, jacobian = _linear_part(system, x, u, theta)
+        found = _carried(jacobian, entering, system.step, doublings)
+        return jnp.stack([row[i] for i, row in enumerate(found)]) + system.noise_floor
+
+    middle = tuple(jnp.full_like(value, m) for value, m in zip(seen.theta, system.parameters.middle, strict=True))
+    both = [np.asarray(variances(seen.x, seen.u, theta)) for theta in (seen.theta, middle)]
+    with np.errstate(all="ignore"):
+        ratio = np.nanmedian(np.abs(np.log(both[0] / both[1])), axis=1)
+    if np.nanmax(ratio, initial=0.0) > VARIES:
+        warnings.warn(
+            f"the parameters of {system.name} change the noise that {system.state[int(np.nanargmax(ratio))]!r} gathers "
+            f"within a step, by {100 * math.expm1(0.5 * np.nanmax(ratio)):.0f} % or more over half of the prior, but "
+            "it is taken at the middle of the prior: what the noise tells about them is not counted; if that matters, "
+            "give a shorter step and a longer horizon.",
+            stacklevel=outside(),
+        )
 
 
 @programs.cached(maxsize=64)
@@ -251,9 +292,16 @@ def _small_step(jacobian: Matrix, length: float) -> tuple[Matrix, Matrix, Matrix
 
 
 def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) -> Components:
-    """Return ∫ e^{Js} ds · drift over a step, by doubling a small one."""
+    """Return ∫ e^{Js} ds · drift over a step, by doubling a small one.
+
+    Where the drift is so fast that even the small step's series would explode, the time that is followed is shorter:
+    what is fast has settled by then.
+    """
     straight = len(drift) <= FEW
     jacobian = jacobian if straight else matrices.stacked(jacobian)
+    share = jnp.minimum(1.0, 2.0**doublings * REACH / jnp.maximum(length * matrices.size(jacobian), REACH))
+    share = jax.lax.stop_gradient(share)
+    jacobian, drift = matrices.scaled(jacobian, share), tuple(share * rate for rate in drift)
     _, along, integral = _small_step(jacobian, length / 2**doublings)
 
     def double(so_far: Any, _: Any) -> Any:
@@ -266,16 +314,20 @@ def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) ->
     return moved
 
 
+GAUSS = (0.5 - 0.5 / math.sqrt(3.0), 0.5 + 0.5 / math.sqrt(3.0))
+"""Where Gauss's rule with two points looks."""
+
+
 def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
     """Return ∫ e^{Js} diag(entering) e^{Jᵀs} ds over a step, by doubling a small one."""
     straight = len(jacobian) <= FEW
     jacobian = jacobian if straight else matrices.stacked(jacobian)
-    small, along, _ = _small_step(jacobian, length / 2**doublings)
-    term = total = matrices.scaled(matrices.diagonal(entering, jacobian), length / 2**doublings)
-    for order in (2.0, 3.0, 4.0):
-        half = matrices.product(small, term)
-        term = matrices.scaled(matrices.plus(half, matrices.transposed(half)), 1.0 / order)
-        total = matrices.plus(total, term)
+    part = length / 2**doublings
+    _, along, _ = _small_step(jacobian, part)
+    comes = matrices.diagonal(entering, jacobian)
+    ends = [_small_step(jacobian, share * part)[1] for share in GAUSS]  # so that it is a covariance, come what may
+    terms = [matrices.product(matrices.product(end, comes), matrices.transposed(end)) for end in ends]
+    total = matrices.scaled(matrices.plus(*terms), 0.5 * part)
 
     def double(so_far: Any, _: Any) -> Any:
         total, along = so_far

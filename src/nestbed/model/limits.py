@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nestbed.model import predictive
 from nestbed.model.prior import Components
 from nestbed.numerics.errors import NestbedError, did_you_mean
 
@@ -27,7 +28,16 @@ def scale(system: "BaseSystem", name: str) -> float:
     low, high = bounds(system, name)
     if math.isfinite(low) and math.isfinite(high):
         return 0.5 * (high - low)
-    return abs(low if math.isfinite(low) else high) or 1.0
+    return abs(low if math.isfinite(low) else high) or _spread(system, name)
+
+
+def _spread(system: "BaseSystem", name: str) -> float:
+    """Return how far what is limited spreads over the prior predictive."""
+    with jax.ensure_compile_time_eval():
+        seen = predictive.visited(system)
+        values = np.asarray(value(system, name, seen.x, seen.u), float)
+    found = float(np.std(values[np.isfinite(values)])) if np.isfinite(values).any() else 0.0
+    return found if 0.0 < found < math.inf else 1.0
 
 
 def value(system: "BaseSystem", name: str, x: Components, u: Components) -> jax.Array:

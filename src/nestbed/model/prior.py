@@ -90,12 +90,6 @@ class Prior:
         terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]
         return sum(terms[1:], start=terms[0])
 
-    @property
-    def slopes(self) -> tuple[float, ...]:
-        """How parameters change with their unconstrained coordinates, in the prior's middle."""
-        with jax.ensure_compile_time_eval():
-            return tuple(float(jax.grad(m.transform)(z)) for m, z in zip(self.marginals, self.centre, strict=True))
-
     @functools.cached_property
     def moments(self) -> tuple[Any, Any, float]:
         """The mean and variance of each unconstrained coordinate, and the entropy of all; NaN where not known well."""

@@ -26,7 +26,8 @@ class Target:
 
     def plain(self, system: BaseSystem) -> bool:
         """Return whether all of it are parameters."""
-        return all(name in system.prior for name in self.names)
+        pairs = zip(self.names, self.functions, strict=True)
+        return all(name in system.prior and function is None for name, function in pairs)
 
     def nuisance(self, system: BaseSystem) -> tuple[bool, ...]:
         """Return which parameters are not named."""
@@ -37,9 +38,9 @@ class Target:
         named = system.Theta(*theta)
 
         def value(name: str, function: Any) -> Any:
-            if function is None and name in system.prior:
-                return getattr(named, name)
-            return (function or getattr(system, name))(named)
+            if function is not None:
+                return function(named)
+            return getattr(named, name) if name in system.prior else getattr(system, name)(named)
 
         return tuple(value(name, function) for name, function in zip(self.names, self.functions, strict=True))
 
@@ -60,7 +61,10 @@ def targeted(system: BaseSystem, wanted: "Wanted | Sequence[Wanted] | Target | N
     each = (wanted,) if isinstance(wanted, str) or callable(wanted) else tuple(wanted)
     if not each:
         raise NestbedError("target is empty; name at least one parameter, or leave it out for all.")
-    found = dict(_named(system, one) for one in each)
+    found: dict[str, Any] = {}
+    for name, function in (_named(system, one) for one in each):
+        taken = name in found or (function is not None and name in system.prior)
+        found[f"{name}_{len(found) + 1}" if taken and function is not None else name] = function
     ordered = [name for name in system.prior if name in found] + [name for name in found if name not in system.prior]
     target = Target(tuple(ordered), tuple(found[name] for name in ordered))
     if target.plain(system):

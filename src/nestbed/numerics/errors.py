@@ -50,9 +50,13 @@ def seed_from(first: int, count: int = 1) -> None:
         raise NestbedError(f"the seed is {first}, but it must be a whole number from 0 to {2**32 - count}.")
 
 
+OURS = ("nestbed.", "equinox.", "jax.", "beartype.", "jaxtyping.", "concurrent.", "threading")
+"""Beginnings of the names of modules that no user wrote."""
+
+
 def outside() -> int:
     """Return how many calls up the user's own code stands."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nestbed."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
         frame, level = frame.f_back, level + 1
     return level

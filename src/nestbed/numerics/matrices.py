@@ -4,6 +4,7 @@ A product of tuples is one straight program, the fastest to run for two or three
 for any number of them, which compiles in no time.
 """
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -44,11 +45,18 @@ def plus(a: Matrix, b: Matrix) -> Matrix:
     return a + b
 
 
-def scaled(matrix: Matrix, share: float) -> Matrix:
+def scaled(matrix: Matrix, share: Any) -> Matrix:
     """Return share · matrix."""
     if isinstance(matrix, tuple):
         return tuple(tuple(share * value for value in row) for row in matrix)
     return share * matrix
+
+
+def size(matrix: Matrix) -> Any:
+    """Return the largest sum of sizes in a row: no eigenvalue is larger."""
+    rows = matrix if isinstance(matrix, tuple) else tuple(matrix)
+    sums = [_sum([jnp.abs(value) for value in row]) for row in rows]
+    return functools.reduce(jnp.maximum, sums)
 
 
 def plus_identity(matrix: Matrix, share: float) -> Matrix:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed.evaluation.comparison import Comparison, compare
-from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, check_risk, complying
-from nestbed.model import checks
+from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, calmest, check_risk, complying
+from nestbed.model import checks, limits
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import blocks, interrupts, noise
@@ -33,8 +33,8 @@ ELITE, LATE_ELITE, LATE = 0.5, 0.25, 0.7
 """Share of a round's sequences that go on themselves; and the same in the last part of the time, from when on."""
 JUDGED = 5
 """Rounds that are scored on the same rigs, before others take their place."""
-FINAL, FINALISTS = 512, 8
-"""Rigs that the last sequences are scored on, and how many of them."""
+FINAL, FINALISTS, CLASSICAL = 512, 8, 4
+"""Rigs that the last sequences are scored on, how many of them, and of the classical ones."""
 IDENTIFIED, LOOKED_AT = 128, 240
 """Rigs that tell what inputs identify, and other inputs that are looked at for what these do not."""
 RECORDS = 1024
@@ -85,6 +85,7 @@ def design(
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 20.")
     check_risk(risk)
+    _check_start(system, risk)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
     budget = _Budget(begun, seconds, rounds)
@@ -97,12 +98,12 @@ def design(
         except KeyboardInterrupt:  # it was meant for the search
             interrupts.taken()
             baselines = _beside(gain_key, goal)
-    finalists = [_played(final_key, goal, unit) for unit in (*found[:FINALISTS], classical[0])]
-    scores = _scored(final_key, goal, finalists, FINAL)
-    best, signal = (_replayed(goal, unit) for unit in (finalists[int(np.argmax(scores))], finalists[-1]))
+    best, signal = (
+        _replayed(goal, _best_played(final_key, goal, some)) for some in (found[:FINALISTS], classical[:CLASSICAL])
+    )
     own = _certified(gain_key, goal, {PLAN: best, SIGNAL: signal}, progress)
     signals = {PLAN: best, SIGNAL: signal, **baselines.signals}
-    name, comparison = _handed_out(signals, Comparison([own[0], *baselines.comparison, own[1]]))
+    name, comparison = _handed_out(signals, Comparison([own[0], *baselines.comparison, own[1]]), risk)
     inputs = signals[name].signal(steps)
     _tell_of_limits(comparison[0].violation, risk)
     spent = time.monotonic() - begun
@@ -112,6 +113,22 @@ def design(
 
 
 SIGNAL = "best signal"
+
+
+def _check_start(system: BaseSystem, risk: float) -> None:
+    """Raise where a state is beyond its limit before anything was done: no inputs help."""
+    first = np.asarray(system.sample_start(jax.random.key(0), CHECKED))
+    for name in system.limits:
+        if name in system.state:
+            low, high = limits.bounds(system, name)
+            values = first[:, system.state.index(name)]
+            share = float(np.mean((values < low) | (values > high)))
+            if share > risk:
+                raise NestbedError(
+                    f"{name} is beyond its limits ({low:g} to {high:g}) at the start in {100 * share:.3g} % of runs, "
+                    f"about {np.median(values):.3g}, more often than the risk of {100 * risk:g} %; correct the limits "
+                    "or the start of the system."
+                )
 
 
 class _Goal(NamedTuple):
@@ -159,8 +176,8 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
     classical = starts.classical(system, horizon)
     margin = WIDEST if system.limits else 0.0
     if system.limits:  # of a signal that breaks them, a part may do
-        rest = system.designs.unscale(np.array(system.rest_design))
-        classical = np.concatenate([rest + share * (classical - rest) for share in PARTS])
+        calm = system.designs.unscale(np.array(calmest(system, horizon, goal.risk)))
+        classical = np.concatenate([calm + share * (classical - calm) for share in PARTS])
     order = np.argsort(-_scored(start_key, goal, classical, search.JUDGES, margin), kind="stable")
     classical = classical[order]
     size = islands * search.TOGETHER
@@ -231,7 +248,7 @@ PARTS = (1.0, 0.6, 0.3, 0.15, 0.05)
 def _adapted(margin: float, found: float, wanted: float) -> float:
     """Return the margin from limits that will break them as often as wanted: wider if they were broken more often."""
     step = 0.3 * math.log((found + 0.1 * wanted) / (1.1 * wanted))
-    return float(np.clip(margin + np.clip(step, -0.3, 0.6), 0.0, 12.0))
+    return float(np.clip(margin + np.clip(step, -0.3, 0.6), 0.0, 2.0 * WIDEST))
 
 
 @eqx.filter_jit
@@ -246,16 +263,32 @@ def _risks(key: jax.Array, system: BaseSystem, unit: Any, rigs: int) -> Any:
     return jax.lax.map(one, jnp.asarray(unit))
 
 
-def _played(key: jax.Array, goal: _Goal, unit: Any) -> Any:
-    """Return a sequence as it can be played: scaled towards the rest design until it breaks no limit too often."""
+def _best_played(key: jax.Array, goal: _Goal, some: Any) -> Any:
+    """Return of some sequences, as they can be played, the one that gains most within the risk, or is least risky."""
+    played = [_played(key, goal, unit) for unit in some]
+    scores = _scored(key, goal, np.stack([np.asarray(unit) for unit, _ in played]), FINAL)
+    excess = np.maximum(0.0, np.array([risk for _, risk in played]) - AIM * goal.risk)
+    return played[int(np.lexsort((-scores, excess))[0])][0]
+
+
+def _played(key: jax.Array, goal: _Goal, unit: Any) -> tuple[Any, float]:
+    """Return a sequence as it can be played, scaled towards a calm one until limits are kept, and its risk.
+
+    That is the rest design, or the constant one that breaks limits least often where rest itself does not do.
+    """
     system = goal.system
     if not system.limits:
-        return jnp.asarray(unit)
-    rest = jnp.asarray(system.designs.unscale(np.array(system.rest_design)))
-    scaled = rest + jnp.asarray(SHARES)[:, None, None] * (jnp.asarray(unit) - rest)
-    risks = np.asarray(_risks(key, system, scaled, CHECKED))
-    kept = np.flatnonzero(risks <= AIM * goal.risk)
-    return scaled[int(kept[0]) if len(kept) else int(np.argmin(risks))]
+        return jnp.asarray(unit), 0.0
+    calm = jnp.asarray(system.designs.unscale(np.asarray(calmest(system, goal.horizon, goal.risk))))
+    tried: list[tuple[float, Any]] = []
+    for shares in np.split(SHARES, 3):  # most comply at once
+        scaled = calm + jnp.asarray(shares)[:, None, None] * (jnp.asarray(unit) - calm)
+        risks = np.asarray(_risks(key, system, scaled, CHECKED))
+        if (kept := np.flatnonzero(risks <= AIM * goal.risk)).size:
+            return scaled[int(kept[0])], float(risks[kept[0]])
+        tried.append((float(risks.min()), scaled[int(np.argmin(risks))]))
+    risk, least = min(tried, key=lambda each: each[0])
+    return least, risk
 
 
 def _tell_of_limits(found: Violation | None, risk: float) -> None:
@@ -281,7 +314,7 @@ def _beside(key: jax.Array, goal: _Goal) -> _Baselines:
     system, horizon, _, risk = goal
     made = {name: baseline(name, system, horizon) for name in BESIDE}
     units = {name: system.designs.unscale(p.signal(horizon)) for name, p in made.items() if isinstance(p, Replay)}
-    signals = {name: _replayed(goal, _played(key, goal, unit)) for name, unit in units.items()}
+    signals = {name: _replayed(goal, _played(key, goal, unit)[0]) for name, unit in units.items()}
     drawn = {name: complying(key, system, p, horizon, risk) for name, p in made.items() if name not in signals}
     return _Baselines(_certified(key, goal, {**drawn, **signals}, None), signals)
 
@@ -302,12 +335,16 @@ def _replayed(goal: _Goal, unit: Any) -> Replay:
     return Replay(goal.system, goal.system.designs.clip(np.asarray(inputs)))
 
 
-def _handed_out(signals: Mapping[str, Replay], comparison: Comparison) -> tuple[str, Comparison]:
+def _handed_out(signals: Mapping[str, Replay], comparison: Comparison, risk: float) -> tuple[str, Comparison]:
     """Return which signal is handed out, the plan unless another surely gains more, and its estimate as the plan's.
 
-    A policy that draws its inputs is no signal; where one gains more than all signals, that is told.
+    What breaks limits more often than the risk, and than the plan, is not. A policy that draws its inputs is no signal;
+    where one gains more than all signals, that is told.
     """
-    best = max(comparison, key=lambda each: each.mean).policy
+    plan = next(each for each in comparison if each.policy == PLAN)
+    least = risk if plan.violation is None else max(risk, plan.violation.probability)
+    within = [each for each in comparison if each.violation is None or each.violation.probability <= least]
+    best = max(within, key=lambda each: each.mean).policy
     if best == PLAN or comparison.difference(best, PLAN).interval.low <= 0.0:
         return PLAN, comparison
     if best not in signals:

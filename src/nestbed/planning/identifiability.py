@@ -52,6 +52,8 @@ class Identifiability:
             (none, f"not at all, by these inputs or any of {self.looked_at} others that were looked at"),
         )
         parts = [f"{', '.join(names)} {word}" for names, word in words if names]
+        if len(well) == len(self.directions):
+            parts = [f"{', '.join(self.parameters[: len(well)])}, all of them well"]
         return f"told: {'; '.join(parts)}. Done once more, they would gain about {self.longer:.2f} nats more."
 
     @property
@@ -103,8 +105,8 @@ def identify(
     units = roots[:, None] * roots  # with which all is in units of the prior's own deviations
     once, twice = (_covariance(times * information / units) for times in (1.0, 2.0))
     relative = tuple(bool(marginal.logarithmic) for marginal in prior.marginals)
-    changes = np.where(relative, 1.0, prior.slopes)  # of parameters with their coordinates, but for logarithms
-    spread = np.array(prior.scales) / roots * changes
+    known = np.array([np.std(values) for values in prior.draws])
+    spread = np.where(relative, np.array(prior.scales) / roots, known)  # of logarithms, else of the parameters
     rows = np.concatenate([np.diag(spread), *(slope[None] / roots for slope in slopes.values())])
     values, vectors = np.linalg.eigh(once)
     told = np.concatenate([once[None], _covariance(others / units)])

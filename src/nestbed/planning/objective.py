@@ -91,8 +91,8 @@ def worth(
 ) -> tuple[Float[Array, "K R"], Float[Array, " K"], Float[Array, "C d d"]]:
     """Return what sequences in the unit box gain on each rig about the target, None for all parameters, in nats.
 
-    And what they are fined for nearing limits, from which everything limited must keep `margin` standard deviations
-    (over rigs) at each time; and the information of each sequence and rig.
+    And what they are fined for nearing limits, from which what rigs reach at their worst time must keep `margin`
+    standard deviations; and the information of each sequence and rig.
     """
     record = simulate(system, rigs, applied(system, unit))
     found = information(system, rigs, record)
@@ -103,20 +103,19 @@ def worth(
     return gains, FINE * _beyond(system, rigs, record, margin), found
 
 
-FINE = 10.0
-"""Nats that a sequence is fined for each time and each scale of a limit by which it is beyond its margin."""
+FINE = 20.0
+"""Nats that a sequence is fined for each scale of a limit by which it is beyond its margin."""
 
 
 def _beyond(system: BaseSystem, rigs: Rigs, record: Record, margin: Float[Array, ""]) -> Float[Array, " K"]:
-    """Return by how much limits are neared too much, summed over time."""
+    """Return by how much limits are neared too much: by what rigs do at their worst time, over all rigs."""
     size = rigs.first.shape[0]
     total = jnp.zeros(record.designs.shape[0] // size)
     for parts in limits.excesses(system, record.observations, record.designs).values():
-        for part in parts:
-            rows = part.reshape(-1, size, part.shape[-1])
-            middle = jnp.mean(rows, axis=1)
-            spread = jnp.sqrt(jnp.mean((rows - middle[:, None]) ** 2, axis=1) + 1e-12)
-            total += jnp.sum(jnp.maximum(middle + margin * spread, 0.0), axis=-1)
+        worst = jnp.max(jnp.stack(parts), axis=(0, -1)).reshape(-1, size)
+        middle = jnp.mean(worst, axis=1)
+        spread = jnp.sqrt(jnp.mean((worst - middle[:, None]) ** 2, axis=1) + 1e-12)
+        total += jnp.maximum(middle + margin * spread, 0.0)
     return total
 
 

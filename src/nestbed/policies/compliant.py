@@ -1,4 +1,4 @@
-"""Any policy within a system's limits: scaled towards the rest design, and no faster than its slew."""
+"""Any policy within a system's limits: scaled towards a calm design, and no faster than its slew."""
 
 from typing import Any
 
@@ -13,14 +13,19 @@ from nestbed.policies.base import Hashable, Policy, bound, looks_at_nothing, pre
 
 
 class Compliant(Hashable):
-    """Another policy's designs, a share of the way from the rest design, changing no faster than the slew allows."""
+    """Another policy's designs, a share of the way from a calm one, changing no faster than the slew allows.
+
+    The calm one is the rest design, 0 or the limit nearest to it, unless told.
+    """
 
     policy: Any
     share: Float[Array, ""]
+    towards: Float[Array, " du"]
     system: BaseSystem = eqx.field(static=True)
 
-    def __init__(self, system: BaseSystem, policy: Policy, share: Any = 1.0):
+    def __init__(self, system: BaseSystem, policy: Policy, share: Any = 1.0, towards: Any = None):
         self.policy, self.share, self.system = prepare(policy, system), jnp.asarray(share, float), system
+        self.towards = jnp.asarray(system.rest_design if towards is None else towards, float)
 
     @property
     def longest(self) -> int | None:
@@ -42,6 +47,5 @@ class Compliant(Hashable):
     ) -> tuple[Any, Float[Array, " du"]]:
         """Return its design, kept to limits."""
         carry, u = self.policy.step(key, carry, y, u_previous)
-        rest = jnp.array(self.system.rest_design)
-        wanted = rest + self.share * (u - rest)
+        wanted = self.towards + self.share * (u - self.towards)
         return carry, self.system.designs.clip(limits.slewed(self.system, wanted, u_previous))

@@ -9,6 +9,9 @@ from cyclopts import Parameter
 
 from nestbed.faces.cli import listing
 
+FEW = 5
+"""Rounds of the search below which more of them are advised."""
+
 
 def design(
     system: Annotated[str, listing.system()],
@@ -35,7 +38,8 @@ def design(
     horizon
         T: experiments (time steps); by default the system's own.
     target
-        Parameters of interest, the others being nuisance; all by default.
+        Parameters of interest, the others being nuisance, or methods (theta) of the system that make something of them;
+        all parameters by default.
     risk
         Probability with which any of the system's limits may be broken within the horizon, over prior and noise.
     seconds
@@ -73,9 +77,12 @@ def design(
     with storage.saving(folder):
         figures.plan(plan, plan.predicted(), folder / "plan.png")
         storage.write(folder / "report.html", reports.plan(plan, folder / "plan.png").encode())
-    caption = f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s, {plan.gain.records} records"
+    rounds = f"{plan.rounds} round" + "s" * (plan.rounds != 1)
+    caption = f"T = {plan.horizon}, {rounds} in {plan.seconds:.0f} s, {plan.gain.records} records"
     tables.comparison(plan.comparison, system, caption)
     tables.identifiability(plan.identifiability)
+    if plan.rounds < FEW:
+        say(f"There was time for {rounds} of the search only; --seconds {4 * seconds:g} would find better inputs.")
     if plan.origin != PLAN:
         say(f"The inputs are those of {plan.origin}, which the search did not beat.")
     say(f"Saved {folder}: inputs.csv, plan.json, plan.png, report.html")

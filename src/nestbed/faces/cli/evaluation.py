@@ -34,7 +34,8 @@ class Options:
     accuracy
         In nats: more records are simulated until each interval reaches no further to either side.
     target
-        Parameters of interest, the others being nuisance; all by default.
+        Parameters of interest, the others being nuisance, or methods (theta) of the system that make something of them;
+        all parameters by default.
     risk
         For systems with limits: baselines are scaled down until they break them no more often than that.
     seeds

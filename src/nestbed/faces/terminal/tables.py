@@ -83,7 +83,7 @@ def _certified(estimates: "Comparison", title: str, caption: str) -> None:
     table = Table(title=f"{title}, in nats", caption=caption)
     table.add_column("policy", no_wrap=True)
     limited = estimates[0].violation is not None
-    for heading in ("EIG", "95 % interval", "bounds", "below best", *(["limits broken"] if limited else [])):
+    for heading in ("EIG", "95 % interval", *(["limits broken"] if limited else ["bounds"]), "below best"):
         table.add_column(heading, justify="right", no_wrap=True)
     for estimate in estimates:
         found = estimate.certificate
@@ -92,9 +92,10 @@ def _certified(estimates: "Comparison", title: str, caption: str) -> None:
         if estimate.policy != best:
             gap = estimates.difference(best, estimate.policy)
             less = f"{gap.mean:.2f} ± {0.5 * (gap.interval.high - gap.interval.low):.2f}"
-        cells = [f"{found.mean:.2f}", _range(*found.interval), _range(found.lower, found.upper, 3), less]
+        beside = _range(found.lower, found.upper, 3)
         if estimate.violation is not None:
-            cells.append(f"≤ {100 * estimate.violation.interval.high:.2g} % of runs")
+            beside = f"{100 * estimate.violation.probability:.{3 if estimate.violation.probability > 0.1 else 2}g} %"
+        cells = [f"{found.mean:.2f}", _range(*found.interval), beside, less]
         table.add_row(estimate.policy, *cells, style="bold" if estimate.policy == best else "")
     SafeConsole().print(table)
 
