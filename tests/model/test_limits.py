@@ -138,7 +138,7 @@ def test_comparisons_say_how_often_limits_are_broken(tmp_path):
 
 
 def test_where_nothing_complies_that_is_told():
-    with pytest.warns(UserWarning, match=r"break place in \d+ % of runs, more often than the risk of 1 %"):
+    with pytest.warns(UserWarning, match=r"break place in [0-9.]+ % of runs, more often than the risk of 1 %"):
         design(KEY, Walk(limits={"place": (-0.1, 0.1)}), rounds=1)
 
 
