@@ -228,6 +228,7 @@ def test_what_follows_from_parameters_is_certified():
     assert within(bent.mean, found.mean, found.standard_error)
 
 
+@pytest.mark.slow
 def test_parameters_and_what_follows_from_them_are_one_target():
     """A parameter that is named and one that a function returns are the same."""
 
