@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import nestbed as nb
 from nestbed.belief import proposal
-from nestbed.evaluation import experiments, judging, weighing
+from nestbed.evaluation import experiments, judging, level_sets, weighing
 from nestbed.likelihood.sensitivity import Local
 from nestbed.model.prior import Prior
 from nestbed.numerics import controls
@@ -226,6 +227,56 @@ def test_what_follows_from_parameters_is_certified():
     line = Line()
     bent = worth(lambda theta: 1.0 / line.worth(theta) ** 0.3)
     assert within(bent.mean, found.mean, found.standard_error)
+
+
+def told_about_a_bent_target(records=20_000):
+    """Return what `PLACES` tell about offset + gain, and its error: both densities of the sum by quadrature.
+
+    The posterior of (offset, log gain) is Gaussian; how fast the sum changes differs along the line that has its value.
+    """
+    random = np.random.default_rng(0)
+    seen = np.stack([np.ones(4), PLACES], axis=1)
+    middle, before = np.array([1.0, 0.0]), np.diag([0.5**2, 0.7**2])
+    after = np.linalg.inv(np.linalg.inv(before) + seen.T @ seen / 0.5**2)
+    own = middle + random.standard_normal((records, 2)) * [0.5, 0.7]
+    outcomes = own @ seen.T + 0.5 * random.standard_normal((records, 4))
+    means = (after @ (np.linalg.inv(before) @ middle[:, None] + seen.T @ outcomes.T / 0.5**2)).T
+    value = own[:, 0] + np.exp(own[:, 1])
+    logs = np.linspace(-5.0, 5.0, 4001)
+
+    def log_density(value, mean, covariance):
+        gain = stats.norm(mean[:, 1:], covariance[1, 1] ** 0.5).pdf(logs)
+        rest = mean[:, :1] + covariance[0, 1] / covariance[1, 1] * (logs - mean[:, 1:])
+        width = (covariance[0, 0] - covariance[0, 1] ** 2 / covariance[1, 1]) ** 0.5
+        offset = stats.norm(rest, width).pdf(value[:, None] - np.exp(logs))
+        return np.log((gain * offset).sum(axis=1) * (logs[1] - logs[0]))
+
+    every = np.concatenate(
+        [
+            log_density(value[part], means[part], after) - log_density(value[part], middle[None], before)
+            for part in np.array_split(np.arange(records), 40)
+        ]
+    )
+    return every.mean(), every.std() / records**0.5
+
+
+@pytest.mark.slow
+def test_a_target_that_bends_is_certified():
+    """At 4.5 standard errors of both; without the slopes along which it is solved for, the gain would be another."""
+    truth, error = told_about_a_bent_target()
+    found = worth(lambda theta: theta.offset + theta.gain, records=16_384)
+    assert within(found.mean, truth, np.hypot(found.standard_error, error))
+    assert found.upper - found.lower < 0.01
+
+
+@pytest.mark.slow
+def test_mutant_target_without_its_slopes_is_caught(monkeypatch):
+    monkeypatch.setattr(level_sets, "_log_det", lambda squares: jnp.zeros(squares.shape[0]))
+    jax.clear_caches()
+    truth, error = told_about_a_bent_target()
+    found = worth(lambda theta: theta.offset + theta.gain, records=16_384)
+    jax.clear_caches()
+    assert not within(found.mean, truth, np.hypot(found.standard_error, error))
 
 
 @pytest.mark.slow

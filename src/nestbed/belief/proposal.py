@@ -50,10 +50,11 @@ class Proposal(NamedTuple):
     @property
     def log_mass(self) -> Float[Array, " C"]:
         """Laplace's approximation of the log-evidence under the proposal."""
-        return self.height + 0.5 * self.location.shape[1] * noise.LOG_2PI - self._log_det
+        return self.height + 0.5 * self.location.shape[1] * noise.LOG_2PI - self.log_det
 
     @property
-    def _log_det(self) -> Float[Array, " C"]:
+    def log_det(self) -> Float[Array, " C"]:
+        """The logarithm of det L."""
         return jnp.sum(jnp.log(jnp.diagonal(self.factor, axis1=1, axis2=2)), axis=-1)
 
     def distance(self, w: Float[Array, "C d"]) -> Float[Array, " C"]:
@@ -100,7 +101,7 @@ class Proposal(NamedTuple):
         size = self.location.shape[1]
         whole = math.lgamma(0.5 * (DEGREES + size)) - math.lgamma(0.5 * DEGREES)
         constant = whole - 0.5 * size * math.log(DEGREES * math.pi)
-        return constant + self._log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
+        return constant + self.log_det[:, None] - 0.5 * (DEGREES + size) * jnp.log1p(square / DEGREES)
 
 
 def _sum(terms: list[Any]) -> Any:
@@ -115,6 +116,12 @@ def whiten(prior: Prior, position: Components) -> Components:
 def unwhiten(prior: Prior, w: Components) -> Components:
     """Return the unconstrained coordinates of whitened ones."""
     return tuple(m + s * value for value, m, s in zip(w, prior.centre, prior.scales, strict=True))
+
+
+def parameters(prior: Prior, w: Components) -> tuple[Components, Components]:
+    """Return the parameters that whitened coordinates stand for, and how fast each changes with its own."""
+    ones = tuple(jnp.ones_like(value) for value in w)
+    return jax.jvp(lambda w: prior.constrain(unwhiten(prior, w)), (w,), (ones,))
 
 
 def log_prior(prior: Prior, position: Components, free: tuple[bool, ...] | None = None) -> Float[Array, "..."]:
@@ -224,7 +231,7 @@ def _posterior(likelihood: Likelihood, record: Record, count: Int[Array, ""], fr
     def around(w: Float[Array, "C d"]) -> Local:
         columns = tuple(w[:, i, None] for i in range(w.shape[1]))
         ones = tuple(jnp.ones_like(value) for value in columns)
-        theta, slopes = jax.jvp(lambda w: prior.constrain(unwhiten(prior, w)), (columns,), (ones,))
+        theta, slopes = parameters(prior, columns)
         seen = sensitivity.of_histories(likelihood, record, count, theta, slopes)
         value, slope, curvature = _prior_around(prior, columns, ones)
         information = seen.information + jax.vmap(jnp.diag)(curvature)

@@ -91,7 +91,8 @@ def _evidence(
     """Average over the parameters that have the target's values; θ₀, which has them, is the last of the draws."""
     likelihood, prior = likelihoods.of(system), system.parameters
     (rows, size), given = fitted.location.shape, len(target.names)
-    turn = _turn(_slopes(system, fitted.location, target) @ fitted.spread)
+    slopes = target.slopes(system, *proposal.parameters(prior, tuple(fitted.location.T)))
+    turn = _turn(slopes @ fitted.spread)
     axes = fitted.spread @ turn
     off = jnp.stack(own) - fitted.location.T[:, :, None]
     mine = _applied(jnp.swapaxes(turn, 1, 2) @ jnp.swapaxes(fitted.factor, 1, 2), off)
@@ -114,11 +115,9 @@ def _evidence(
     s, left = s.at[:, :, -1].set(mine[:given, :, 0]), left.at[:, -1].set(0.0)
     position = parameters(s)
     _, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), count, prior.constrain(position))
-    squares = _squares(_columns(values, s))
-    log_slopes = jnp.sum(jnp.log(jnp.diagonal(linear_algebra.cholesky(squares), axis1=1, axis2=2)), axis=-1)
-    log_axes = -jnp.sum(jnp.log(jnp.diagonal(fitted.factor, axis1=1, axis2=2)), axis=-1)
-    log_weights = log_likelihood + proposal.log_prior(prior, position) + log_axes[:, None] - log_proposal
-    log_weights -= log_slopes.reshape(left.shape)
+    log_slopes = _log_det(_squares(_columns(values, s))).reshape(left.shape)
+    log_density = log_likelihood + proposal.log_prior(prior, position) - log_slopes
+    log_weights = log_density - fitted.log_det[:, None] - log_proposal
     log_weights = jnp.where((left < SOLVED) & jnp.isfinite(log_weights), log_weights, -jnp.inf)
     excluding = jax.nn.logsumexp(log_weights[:, :-1], axis=1)
     including = jnp.logaddexp(excluding, log_weights[:, -1])
@@ -128,14 +127,6 @@ def _evidence(
 
 def _applied(matrix: Float[Array, "C i j"], vectors: Float[Array, "j C L"]) -> Float[Array, "i C L"]:
     return jnp.einsum("cij,jcl->icl", matrix, vectors)
-
-
-def _slopes(system: BaseSystem, w: Float[Array, "C d"], target: Target) -> Float[Array, "C k d"]:
-    """Return how the target changes with whitened parameters."""
-    prior = system.parameters
-    ones = tuple(jnp.ones(w.shape[0]) for _ in prior.marginals)
-    theta, per = jax.jvp(lambda w: prior.constrain(proposal.unwhiten(prior, w)), (tuple(w.T),), (ones,))
-    return target.slopes(system, theta, per)
 
 
 def _turn(slopes: Float[Array, "C k d"]) -> Float[Array, "C d d"]:
@@ -160,6 +151,11 @@ def _columns(function: Any, s: Float[Array, "k C L"]) -> Float[Array, "k k C L"]
 
 def _squares(columns: Float[Array, "k k C L"]) -> Float[Array, "CL k k"]:
     return jnp.einsum("imcl,jmcl->clij", columns, columns).reshape(-1, *columns.shape[:2])
+
+
+def _log_det(squares: Float[Array, "CL k k"]) -> Float[Array, " CL"]:
+    """Return the logarithm of the size of a matrix's determinant, from its square."""
+    return jnp.sum(jnp.log(jnp.diagonal(linear_algebra.cholesky(squares), axis1=1, axis2=2)), axis=-1)
 
 
 def _solved(function: Any, start: Float[Array, "k C L"]) -> tuple[Float[Array, "k C L"], Float[Array, "C L"]]:

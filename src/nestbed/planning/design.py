@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from nestbed.belief import proposal
 from nestbed.evaluation.comparison import Comparison, compare
 from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, calmest, check_risk, complying
 from nestbed.model import checks, limits
@@ -379,5 +380,5 @@ def _slopes(goal: _Goal) -> dict[str, Float[np.ndarray, " d"]]:
         return {}
     system = goal.system
     middle = tuple(jnp.zeros(()) for _ in system.prior)
-    slopes = np.asarray(goal.target.slopes(system, *objective.parameters(system, middle)))
+    slopes = np.asarray(goal.target.slopes(system, *proposal.parameters(system.parameters, middle)))
     return {name: row for name, row in zip(goal.target.names, slopes, strict=True) if name not in system.prior}

@@ -65,16 +65,9 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
 
 def information(system: BaseSystem, rigs: Rigs, record: Record) -> Float[Array, "C d d"]:
     """Return the Fisher information of records of `simulate`, in whitened coordinates."""
-    theta, per = parameters(system, _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0]))
+    theta, per = proposal.parameters(system.parameters, _rows(rigs.w, record.designs.shape[0] // rigs.first.shape[0]))
     count = jnp.asarray(record.designs.shape[1])
     return sensitivity.of_histories(likelihoods.of(system), record, count, theta, per).information
-
-
-def parameters(system: BaseSystem, w: Components) -> tuple[Components, Components]:
-    """Return the parameters that whitened coordinates stand for, and how fast each changes with its own."""
-    prior = system.parameters
-    ones = tuple(jnp.ones_like(value) for value in w)
-    return jax.jvp(lambda w: prior.constrain(proposal.unwhiten(prior, w)), (w,), (ones,))
 
 
 def applied(system: BaseSystem, unit: Float[Array, "K T du"]) -> Float[Array, "K T du"]:
@@ -98,7 +91,8 @@ def worth(
     found = information(system, rigs, record)
     slopes = None
     if target is not None:
-        slopes = jnp.tile(target.slopes(system, *parameters(system, rigs.w)), (unit.shape[0], 1, 1))
+        slopes = target.slopes(system, *proposal.parameters(system.parameters, rigs.w))
+        slopes = jnp.tile(slopes, (unit.shape[0], 1, 1))
     gains = about(found, precision(system), slopes).reshape(unit.shape[0], -1)
     return gains, FINE * _beyond(system, rigs, record, margin), found
 

@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestbed.likelihood.simulation import simulate
-from nestbed.model import checks
+from nestbed.model import checks, predictive
 from nestbed.model.box import Box
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.numerics.noise import LOG_2PI
 from nestbed.policies.base import Hashable, bound
-from nestbed.policies.random import Random
 
 CELLS = {"gru": eqx.nn.GRUCell, "lstm": eqx.nn.LSTMCell}
 EDGE = 1.0 - 2.0**-53
@@ -231,31 +229,19 @@ def _view(system: BaseSystem, y: Float[Array, " dy"]) -> Float[Array, " inputs"]
     return jnp.stack([jnp.asarray(value, float) for value in seen])
 
 
-RIGS = 512
-"""Rigs that tell where states go."""
-
-
 @lru_cache(maxsize=64)
 def predictive_scales(system: BaseSystem) -> tuple[tuple[float, float], ...]:
-    """Return the median and the spread of each observation, over rigs, noise, random designs and time.
+    """Return the median and the spread of each observation, over rigs, noise, random and constant designs and time.
 
     Six digits are kept, so that other machines find the same.
     """
-    with jax.ensure_compile_time_eval():
-        seen = np.asarray(_observations(system)).reshape(-1, len(system.observation_names))
+    seen = np.stack(predictive.visited(system).x, axis=1)
     seen = np.where(np.isfinite(seen), seen, 0.0)
     low, middle, high = np.quantile(seen, [0.16, 0.5, 0.84], axis=0)
-    spread = np.where(high > low, 0.5 * (high - low), seen.std(axis=0))
-    spread = np.where(spread > 0.0, spread, 1.0)
+    with np.errstate(over="ignore"):
+        spread = np.where(high > low, 0.5 * (high - low), seen.std(axis=0))
+    spread = np.where((spread > 0.0) & np.isfinite(spread), spread, 1.0)
     return tuple((float(f"{m:.6g}"), float(f"{s:.6g}")) for m, s in zip(middle, spread, strict=True))
-
-
-@partial(jax.jit, static_argnums=0)
-def _observations(system: BaseSystem) -> Float[Array, "N T1 dy"]:
-    """Return what rigs drawn from the prior show under random designs."""
-    theta_key, key = jax.random.split(jax.random.key(0))
-    theta = system.parameters.draw(theta_key, (RIGS,))
-    return simulate(key, system, Random(system), theta, system.horizon).observations
 
 
 def _dense(layers: tuple[eqx.nn.Linear, ...], values: Float[Array, " a"]) -> Float[Array, " b"]:
