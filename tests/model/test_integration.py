@@ -174,6 +174,7 @@ def test_a_system_takes_euler_steps_only_where_they_follow_its_drift():
     assert integration.scheme(Bend(step=0.02)).integrator == "euler"
     assert integration.scheme(Bend(step=0.5)).integrator == "rk4"
     assert integration.scheme(Motor()).integrator == "exponential"
+    assert integration.scheme(Motor(step=2e-3))[:2] == ("rk4", 4)
     assert integration.scheme(Motor(step=1e-5)).integrator == "euler"
     assert Bend(step=0.02).constant_noise
     assert not Motor().constant_noise
@@ -188,7 +189,7 @@ class Stuck(nb.System):
     step, diffusion = 0.1, (0.1,)
 
     def drift(self, x, u, theta):
-        return u.push - theta.dry * jnp.tanh(x.speed / 0.03)
+        return u.push - theta.dry * jnp.tanh(x.speed / 0.008)
 
 
 def test_a_step_is_made_in_parts_where_the_drift_bends_within_it():

@@ -1,5 +1,6 @@
 """The best inputs: the gain that is searched, the search, what is told, and what is kept on disk."""
 
+import csv
 import itertools
 import time
 from pathlib import Path
@@ -275,6 +276,8 @@ def test_the_command_saves_what_others_take(tmp_path, capsys, monkeypatch):
     assert "best signal" in told
     assert "what the inputs tell" in told
     assert {file.name for file in (tmp_path / "leak").iterdir()} >= {"inputs.csv", "plan.json", "plan.png"}
+    rows = list(csv.DictReader((tmp_path / "leak" / "inputs.csv").read_text().splitlines()))
+    assert [float(row["time"]) for row in rows] == pytest.approx(Leak().step * np.arange(4))
     page = (tmp_path / "leak" / "report.html").read_text()
     assert "data:image/png;base64" in page
     assert "best signal" in page

@@ -86,11 +86,12 @@ def design(
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 20.")
     check_risk(risk)
+    wanted = targeted(system, target)
     _check_start(system, risk)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
     budget = _Budget(begun, seconds, rounds)
-    goal = _Goal(system, steps, targeted(system, target), risk)
+    goal = _Goal(system, steps, wanted, risk)
     with ThreadPoolExecutor(1) as other:  # compiling takes one core most of the time
         beside = other.submit(_beside, gain_key, goal)
         found, classical = _searched(search_key, goal, budget, progress)

@@ -145,9 +145,10 @@ def load_plan(folder: str | Path, system: BaseSystem | None = None) -> Plan:
 def _csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream)
-    writer.writerow(["experiment", *system.design_names])
+    time = [] if "time" in system.design_names else ["time"]  # when each is applied, in the unit of the step
+    writer.writerow(["experiment", *time, *system.design_names])
     for t, row in enumerate(inputs):
-        writer.writerow([t, *(repr(float(value)) for value in row)])
+        writer.writerow([t, *(f"{t * system.step:.12g}" for _ in time), *(repr(float(value)) for value in row)])
     return stream.getvalue()
 
 
