@@ -9,8 +9,8 @@ from scipy import stats
 
 import nestbed as nb
 from nestbed.evaluation import violation as violations
+from nestbed.information import objective, search
 from nestbed.model import limits
-from nestbed.planning import objective, search
 from nestbed.planning.design import _adapted, design
 from toys import Constant, Drive
 

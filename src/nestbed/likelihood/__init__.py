@@ -7,6 +7,6 @@ from nestbed.model.system import BaseSystem
 __all__ = ["Likelihood", "Observed", "Record", "of"]
 
 
-def of(system: BaseSystem) -> Likelihood:
-    """Return the likelihood of what is seen of a system."""
-    return Observed(system)
+def of(system: BaseSystem, *, rough: bool = False) -> Likelihood:
+    """Return the likelihood of what is seen of a system; a `rough` one leaves out of gradients what takes long."""
+    return Observed(system, rough)

@@ -27,6 +27,7 @@ class Observed(Likelihood):
     """f(x[t+1] | x[t], u[t], θ): one noisy step of the system."""
 
     system: BaseSystem
+    rough: bool = False  # whether gradients pass by how the drift carries noise
     markov = True
 
     @property
@@ -49,32 +50,32 @@ class Observed(Likelihood):
 
     def predict(self, carry: Components, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of the next state."""
-        return self.system.mean(carry, u, theta), integration.noise(self.system, carry, u, theta).marginal
+        return self.system.mean(carry, u, theta), self._noise(carry, u, theta).marginal
 
     def decorrelated(
         self, carry: Components, u: Components, theta: Components, residuals: Components
     ) -> tuple[Components, tuple[Any, ...]]:
         """Return residuals free of what the noise of one state does to others within the step."""
-        noise = integration.noise(self.system, carry, u, theta)
+        noise = self._noise(carry, u, theta)
         return noise.decorrelated(residuals), noise.variance
 
     def sample(self, normals: Components, carry: Components, u: Components, theta: Components) -> Components:
         """Return the next state that standard normal numbers lead to."""
-        mean, noise = self.system.mean(carry, u, theta), integration.noise(self.system, carry, u, theta)
+        mean, noise = self.system.mean(carry, u, theta), self._noise(carry, u, theta)
         return tuple(m + e for m, e in zip(mean, noise.correlated(normals), strict=True))
 
     def deviance(
         self, carry: Components, u: Components, y: Components, theta: Components
     ) -> tuple[Components, jax.Array]:
         """Return the state that was seen, and its squared residuals in units of the noise."""
-        changes, noise = (
-            integration.change(self.system, carry, u, theta),
-            integration.noise(self.system, carry, u, theta),
-        )
+        changes, noise = integration.change(self.system, carry, u, theta), self._noise(carry, u, theta)
         seen = [x_next - x for x_next, x in zip(y, carry, strict=True)]
         residuals = noise.decorrelated(tuple(moved - change for moved, change in zip(seen, changes, strict=True)))
         squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, noise.variance, strict=True))
         return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in noise.variance)
+
+    def _noise(self, carry: Components, u: Components, theta: Components) -> integration.Noise:
+        return integration.noise(self.system, carry, u, theta, self.rough)
 
     def condition(self, carry: Components, u: Components, y: Components, theta: Components) -> Components:
         """Return the state that was seen."""

@@ -13,8 +13,8 @@ many small ones lead, else a Runge–Kutta step or a few if they do, else the ex
 The noise of Euler's steps is independent between states, of variance h · diffusion². The others carry it along the
 drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its covariance
 is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for what the
-parameters do to it, so that it is computed once per state and not for every parameter vector. No gradient flows through
-that linear part: second derivatives of the drift would take longer than all the rest.
+parameters do to it, so that it is computed once per state and not for every parameter vector. Gradients through that
+linear part are second derivatives of the drift, which take longer than all the rest: a search goes without.
 """
 
 import math
@@ -128,13 +128,15 @@ def _moved(system: "BaseSystem", how: Scheme, x: Components, u: Components, thet
     return tuple(value - before for value, before in zip(end, start, strict=True))
 
 
-def noise(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Noise:
-    """Return the noise of one step."""
+def noise(system: "BaseSystem", x: Components, u: Components, theta: Components, rough: bool = False) -> Noise:
+    """Return the noise of one step; where it is `rough`, no gradient flows through how the drift carries it."""
     if not system.carries_noise:
         return Noise(system.variance(x, u, theta), ())
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u)))
     x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
-    _, jacobian = jax.lax.stop_gradient(_linear_part(system, x, u, system.parameters.middle))
+    _, jacobian = _linear_part(system, x, u, system.parameters.middle)
+    if rough:
+        jacobian = jax.lax.stop_gradient(jacobian)
     how = scheme(system)
     doublings = how.doublings + math.ceil(math.log2(how.substeps))
     entering = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]

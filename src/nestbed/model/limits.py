@@ -76,11 +76,12 @@ def slewed(system: "BaseSystem", u: Any, u_previous: Any) -> Any:
     return jnp.clip(u, u_previous - most, u_previous + most)
 
 
-def playable(system: "BaseSystem", inputs: Any) -> Any:
-    """Return sequences (…, T, du) whose changes are kept to the slew, the first one from the rest design."""
+def playable(system: "BaseSystem", inputs: Any, previous: Any = None) -> Any:
+    """Return sequences (…, T, du) whose changes are kept to the slew, the first one from the rest design or another."""
     if not system.slew:
         return inputs
-    rest = jnp.broadcast_to(jnp.array(system.rest_design), inputs[..., 0, :].shape)
+    before = jnp.array(system.rest_design) if previous is None else previous
+    rest = jnp.broadcast_to(before, inputs[..., 0, :].shape)
 
     def follow(before: Any, wanted: Any) -> Any:
         now = slewed(system, wanted, before)

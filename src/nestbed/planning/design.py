@@ -17,13 +17,14 @@ from jaxtyping import Float
 from nestbed.belief import proposal
 from nestbed.evaluation.comparison import Comparison, compare
 from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, calmest, check_risk, complying
+from nestbed.information import objective, search
 from nestbed.model import checks, limits
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import blocks, interrupts, noise
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.progress import Progress, Watch
-from nestbed.planning import objective, search, starts
+from nestbed.planning import starts
 from nestbed.planning.identifiability import Identifiability, best_for_each, identify
 from nestbed.planning.plan import PLAN, Plan
 from nestbed.policies.base import Policy

@@ -15,10 +15,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Shaped
 
+from nestbed.information import objective
+from nestbed.information.objective import Situation
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target
 from nestbed.numerics import noise
-from nestbed.planning import objective
 
 STEPS = 40
 """Steps of Adam in a round."""
@@ -55,17 +56,17 @@ def walk(
     rate: float = 0.0,
     steps: int = 1,
     margin: float = 0.0,
+    situation: Situation | None = None,
 ) -> Walk:
     """Take steps of Adam uphill, each on new rigs, the same for all sequences; with rate 0 they are only scored.
 
     It is the one program of a search, since compiling takes longer than running it.
     """
     numbers = jnp.array(rate, float), jnp.array(steps, int), jnp.array(margin, float)
-    return _walk(key, system, jnp.array(unit, float), target, *numbers)
+    return _walk(key, system, jnp.array(unit, float), target, *numbers, situation)
 
 
-@eqx.filter_jit
-def _walk(
+def steps_uphill(
     key: jax.Array,
     system: BaseSystem,
     unit: Float[Array, "K T du"],
@@ -73,11 +74,13 @@ def _walk(
     rate: Float[Array, ""],
     steps: Int[Array, ""],
     margin: Float[Array, ""],
+    situation: Situation | None,
 ) -> Walk:
+    """Do the same within a program."""
     size = rigs_per_step(system)
 
     def value(unit: Any, rigs: objective.Rigs) -> Any:
-        gains, fine, information = objective.worth(system, rigs, unit, target, margin)
+        gains, fine, information = objective.worth(system, rigs, unit, target, margin, situation)
         finite = jnp.isfinite(gains)
         told = jnp.where(finite.all(axis=1), jnp.mean(gains, axis=1) - fine, -jnp.inf)
         climbed = jnp.mean(jnp.where(finite, gains, 0.0), axis=1) - jnp.where(jnp.isfinite(fine), fine, 0.0)
@@ -87,7 +90,7 @@ def _walk(
 
     def step(i: Int[Array, ""], so_far: Any) -> Any:
         unit, state, total, _ = so_far
-        rigs = objective.draw(jax.random.fold_in(key, i), system, unit.shape[1], size)
+        rigs = objective.draw(jax.random.fold_in(key, i), system, unit.shape[1], size, situation)
         gradient, (told, information) = jax.grad(value, has_aux=True)(unit, rigs)
         move, state = adam.update(jnp.where(jnp.isfinite(gradient), gradient, 0.0), state)
         return jnp.clip(unit + rate * move, -1.0, 1.0), state, total + told, information
@@ -96,6 +99,9 @@ def _walk(
     start = unit, adam.init(unit), jnp.zeros(count), jnp.zeros((count * size, parameters, parameters))
     unit, _, total, information = jax.lax.fori_loop(0, steps, step, start)
     return Walk(unit, total / steps, information)
+
+
+_walk = eqx.filter_jit(steps_uphill)
 
 
 def rigs_per_step(system: BaseSystem) -> int:
@@ -111,16 +117,24 @@ def climb(
     target: Target | None,
     rate: float,
     margin: float,
+    situation: Situation | None = None,
 ) -> Sequences:
     """Move sequences uphill, and score where they come to, and where they were: the better of both is returned."""
-    climbed = np.asarray(walk(key, system, unit, target, rate=rate, steps=STEPS, margin=margin).unit)
-    before, after = (score(judge_key, system, rows, target, JUDGES, margin) for rows in (unit, climbed))
+    settings: Any = {"margin": margin, "situation": situation}
+    climbed = np.asarray(walk(key, system, unit, target, rate=rate, steps=STEPS, **settings).unit)
+    before, after = (score(judge_key, system, rows, target, JUDGES, **settings) for rows in (unit, climbed))
     better = after > before
     return Sequences(np.where(better[:, None, None], climbed, unit), np.where(better, after, before))
 
 
 def score(
-    key: jax.Array, system: BaseSystem, unit: Shaped[Any, "K T du"], target: Target | None, rigs: int, margin: float
+    key: jax.Array,
+    system: BaseSystem,
+    unit: Shaped[Any, "K T du"],
+    target: Target | None,
+    rigs: int,
+    margin: float,
+    situation: Situation | None = None,
 ) -> Float[np.ndarray, " K"]:
     """Return the expected gain of sequences on common rigs, less their fine; −∞ where it is not finite."""
     rows = np.asarray(unit)
@@ -128,7 +142,7 @@ def score(
     steps = max(1, rigs // rigs_per_step(system))
 
     def some(part: np.ndarray) -> Any:
-        return walk(key, system, part, target, steps=steps, margin=margin).score
+        return walk(key, system, part, target, steps=steps, margin=margin, situation=situation).score
 
     return np.concatenate([some(part) for part in np.split(padded, len(padded) // TOGETHER)])[: len(rows)]
 

@@ -1,0 +1,200 @@
+"""What a sequence of inputs tells: the expected Gauss–Newton gain ½ log det(I + Σ₀F), over prior and noise.
+
+F is the Fisher information that a simulated record has about the parameters that made it, in coordinates where the
+prior has unit covariance. It needs the likelihood's interface alone. Searches take rough gradients, which compile in a
+fraction of the time: whatever they lead to is scored. In the middle of a record, prior and start give
+way to a `Situation`: what the belief says by then, and where the rig is.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nestbed import likelihood as likelihoods
+from nestbed.belief import proposal
+from nestbed.likelihood import sensitivity
+from nestbed.likelihood.base import Record
+from nestbed.model import limits
+from nestbed.model.prior import Components
+from nestbed.model.system import BaseSystem
+from nestbed.model.target import Target
+from nestbed.numerics import linear_algebra, noise
+
+
+class Situation(NamedTuple):
+    """What is known of the parameters, where the rig is, and how much is left to be done."""
+
+    w: Components  # (M,) each: whitened parameters, equally likely
+    precision: Float[Array, "d d"]  # of what is known about them, in whitened coordinates
+    previous: Float[Array, " du"]  # the design before
+    left: Int[Array, ""]  # experiments that count, of those that a sequence has
+    first: Float[Array, " dy"] | None = None  # what was seen last; None: the rig is yet to be started
+
+
+class Rigs(NamedTuple):
+    """R rigs to try sequences on: the same parameters, starts and noise for all."""
+
+    theta: Components  # (R,) each
+    w: Components  # the same, whitened
+    first: Float[Array, "R dy"]
+    normals: Float[Array, "T dy R"]
+
+
+def draw(key: jax.Array, system: BaseSystem, horizon: int, count: int, situation: Situation | None = None) -> Rigs:
+    """Draw rigs from the prior, or from what is known in a situation."""
+    theta_key, start_key, noise_key = jax.random.split(key, 3)
+    prior = system.parameters
+    if situation is None:
+        position = prior.sample(theta_key, (count,))
+        w = proposal.whiten(prior, position)
+    else:
+        chosen = _spread(theta_key, situation.w[0].shape[0], count)
+        w = tuple(value[chosen] for value in situation.w)
+        position = proposal.unwhiten(prior, w)
+    if situation is None or situation.first is None:
+        first = likelihoods.of(system).sample_start(start_key, count)
+    else:
+        first = jnp.broadcast_to(situation.first, (count, situation.first.shape[0]))
+    normals = noise.normals(noise_key, (horizon, len(system.observation_names), count))
+    return Rigs(prior.constrain(position), w, first, normals)
+
+
+def _spread(key: jax.Array, size: int, count: int) -> Int[Array, " R"]:
+    """Return numbers of particles spread evenly over all of them, from a random one on."""
+    start = jax.random.randint(key, (), 0, size)
+    return (start + (jnp.arange(count) * size) // count) % size
+
+
+def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> Record:
+    """Return the records of K sequences on all rigs, K · R rows."""
+    likelihood = likelihoods.of(system, rough=True)
+    count = inputs.shape[0]
+    size = rigs.first.shape[0]
+    theta = _rows(rigs.theta, count)
+    first = jnp.tile(rigs.first, (count, 1))
+
+    def experiment(carry: Any, now: Any) -> Any:
+        u, normals = now
+        design = tuple(jnp.repeat(value, size)[:, None] for value in u.T)
+        e = tuple(jnp.tile(value, count)[:, None] for value in normals)
+        y = likelihood.sample(e, carry, design, theta)
+        carry = likelihood.condition(carry, design, y, theta)
+        return carry, jnp.concatenate(y, axis=1)
+
+    start = likelihood.start(tuple(first[:, i, None] for i in range(first.shape[1])), theta)
+    _, seen = jax.lax.scan(jax.checkpoint(experiment), start, (jnp.moveaxis(inputs, 1, 0), rigs.normals))
+    observations = jnp.moveaxis(jnp.concatenate([first[None], seen]), 0, 1)
+    return Record(observations, jnp.repeat(inputs, size, axis=0))
+
+
+def information(
+    system: BaseSystem, w: Components, record: Record, count: Int[Array, ""] | None = None, *, rough: bool = False
+) -> Float[Array, "C d d"]:
+    """Return the Fisher information of records about the parameters that made them, (C,) each, in whitened coordinates.
+
+    Of the first `count` experiments, or of all; with gradients that are `rough` or not.
+    """
+    theta, per = proposal.parameters(system.parameters, tuple(value[:, None] for value in w))
+    steps = jnp.asarray(record.designs.shape[1]) if count is None else count
+    return sensitivity.of_histories(likelihoods.of(system, rough=rough), record, steps, theta, per).information
+
+
+def applied(
+    system: BaseSystem, unit: Float[Array, "K T du"], previous: Float[Array, " du"] | None = None
+) -> Float[Array, "K T du"]:
+    """Return the inputs that sequences in the unit box stand for: in units of their own, no faster than the slew."""
+    return limits.playable(system, system.designs.scale(unit), previous)
+
+
+def worth(
+    system: BaseSystem,
+    rigs: Rigs,
+    unit: Float[Array, "K T du"],
+    target: Target | None,
+    margin: Float[Array, ""],
+    situation: Situation | None = None,
+) -> tuple[Float[Array, "K R"], Float[Array, " K"], Float[Array, "C d d"]]:
+    """Return what sequences in the unit box gain on each rig about the target, None for all parameters, in nats.
+
+    And what they are fined for nearing limits, from which what rigs reach at their worst time must keep `margin`
+    standard deviations; and the information of each sequence and rig.
+    """
+    count = unit.shape[0]
+    previous, left, known = (
+        (None, None, jnp.diag(jnp.asarray(precision(system))))
+        if situation is None
+        else (situation.previous, situation.left, situation.precision)
+    )
+    record = simulate(system, rigs, applied(system, unit, previous))
+    found = information(system, tuple(jnp.tile(value, count) for value in rigs.w), record, left, rough=True)
+    gains = about(found, known, slopes(system, tuple(jnp.tile(value, count) for value in rigs.w), target))
+    return gains.reshape(count, -1), fine(system, record, rigs.first.shape[0], margin, left), found
+
+
+def slopes(system: BaseSystem, w: Components, target: Target | None) -> Float[Array, "C k d"] | None:
+    """Return how the target changes with the whitened coordinates of parameters, (C,) each; None for all parameters."""
+    return None if target is None else target.slopes(system, *proposal.parameters(system.parameters, w))
+
+
+FINE = 20.0
+"""Nats that a sequence is fined for each scale of a limit by which it is beyond its margin."""
+
+
+def fine(
+    system: BaseSystem, record: Record, size: int, margin: Float[Array, ""], left: Int[Array, ""] | None = None
+) -> Float[Array, " K"]:
+    """Return what sequences are fined for nearing limits, by what each group of `size` rigs does at its worst time."""
+    total = jnp.zeros(record.designs.shape[0] // size)
+    for parts in limits.excesses(system, record.observations, record.designs).values():
+        excess = jnp.stack(parts)
+        if left is not None:
+            excess = jnp.where(jnp.arange(excess.shape[-1]) < left, excess, -jnp.inf)
+        worst = jnp.max(excess, axis=(0, -1)).reshape(-1, size)
+        middle = jnp.mean(worst, axis=1)
+        spread = jnp.sqrt(jnp.mean((worst - middle[:, None]) ** 2, axis=1) + 1e-12)
+        total += jnp.maximum(middle + margin * spread, 0.0)
+    return FINE * total
+
+
+def precision(system: BaseSystem) -> Float[np.ndarray, " d"]:
+    """Return the prior's precision in whitened coordinates: about 1, and 1 where its variance is not known well."""
+    _, variance, _ = system.parameters.moments
+    found = np.array(system.parameters.scales) ** 2 / variance
+    return np.where(np.isfinite(found) & (found > 1.0 / HEAVY), found, 1.0)
+
+
+HEAVY = 4.0
+"""Variance in whitened coordinates beyond which a prior has heavy tails, so that the middle of it counts."""
+
+
+def about(
+    information: Float[Array, "C d d"], known: Float[Array, "d d"], slopes: Float[Array, "C k d"] | None = None
+) -> Float[Array, " C"]:
+    """Return by how much ½ log det of the covariance falls, of what has these slopes; NaN where it is not finite.
+
+    `known` is the precision before, whose inverse the covariance was.
+    """
+    before, after = (linear_algebra.cholesky(part) for part in (known[None], known + information))
+    if slopes is None:
+        return _log_det(after) - _log_det(before)
+    spreads = [
+        jnp.einsum("ckd,ced->cke", slopes, _every(linear_algebra.inverse(root), slopes)) for root in (before, after)
+    ]
+    squares = [linear_algebra.cholesky(jnp.einsum("ckd,cjd->ckj", each, each)) for each in spreads]
+    return _log_det(squares[0]) - _log_det(squares[1])
+
+
+def _every(matrix: Float[Array, "... d d"], slopes: Float[Array, "C k d"]) -> Float[Array, "C d d"]:
+    return jnp.broadcast_to(matrix, (slopes.shape[0], *matrix.shape[1:]))
+
+
+def _log_det(factor: Float[Array, "C k k"]) -> Float[Array, " C"]:
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=-1)
+
+
+def _rows(values: Components, count: int) -> Components:
+    """Return one number per row for `count` sequences on the same rigs."""
+    return tuple(jnp.tile(value, count)[:, None] for value in values)
