@@ -3,7 +3,7 @@
 import dataclasses
 
 from nestbed import systems
-from nestbed.training.config import Config, PolicyConfig
+from nestbed.training.config import PolicyConfig, SweepConfig
 from nestbed.training.idad import IDADConfig
 from nestbed.training.score_climbing import ScoreClimbingConfig
 
@@ -56,9 +56,9 @@ class Scale:
     training: ScoreClimbingConfig
     idad: IDADConfig
 
-    def config(self, name: str, method: str) -> Config:
+    def config(self, name: str, method: str) -> SweepConfig:
         """Return the settings of a training of one of the systems."""
-        chosen: Config = self.idad if method == "idad" else self.training
+        chosen: SweepConfig = self.idad if method == "idad" else self.training
         belief = "exact" if method == "io_smc2_exact" else "ibis"
         return dataclasses.replace(chosen, belief=belief).resolve(systems.load(name))
 

@@ -107,6 +107,8 @@ def training_spread(system: str, policy: str) -> float | None:
 
 def learning_curve(run: Log) -> np.ndarray | None:
     """Return the paper's learning curve, if it was made with this run's system and settings."""
+    if not isinstance(run.config, ScoreClimbingConfig):
+        return None
     name, belief = run.about["system"]["name"], run.config.belief
     if name not in SYSTEMS or not same(run.about["system"], systems.load(name)):
         return None

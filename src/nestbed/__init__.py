@@ -29,6 +29,8 @@ _HOMES = {
     "PolicyEstimate": "nestbed.evaluation.comparison",
     "design": "nestbed.planning.design",
     "eig": "nestbed.evaluation.eig",
+    "oracle": "nestbed.planning.oracle",
+    "Oracle": "nestbed.planning.oracle",
     "Estimate": "nestbed.evaluation.estimates",
     "snmc": "nestbed.evaluation.contrastive_bounds",
     "spce": "nestbed.evaluation.contrastive_bounds",
@@ -40,6 +42,8 @@ _HOMES = {
     "DivergedError": "nestbed.runs.train",
     "ScoreClimbingConfig": "nestbed.training.score_climbing",
     "IDADConfig": "nestbed.training.idad",
+    "PathwiseConfig": "nestbed.training.pathwise",
+    "FeedbackConfig": "nestbed.training.config",
     "PolicyConfig": "nestbed.training.config",
     "load_run": "nestbed.runs.folder",
     "load_plan": "nestbed.planning.plan",
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from nestbed.numerics.errors import NestbedError
     from nestbed.numerics.progress import Progress
     from nestbed.planning.design import design
+    from nestbed.planning.oracle import Oracle, oracle
     from nestbed.planning.plan import Plan, load_plan
     from nestbed.policies.base import Policy
     from nestbed.runs.folder import load_policy, load_run
@@ -77,8 +82,9 @@ if TYPE_CHECKING:
     from nestbed.runs.train import DivergedError, train
     from nestbed.smc.reference import Reference
     from nestbed.smc.sweep import Sweep, sweep
-    from nestbed.training.config import PolicyConfig
+    from nestbed.training.config import FeedbackConfig, PolicyConfig
     from nestbed.training.idad import IDADConfig
+    from nestbed.training.pathwise import PathwiseConfig
     from nestbed.training.score_climbing import ScoreClimbingConfig
 
 

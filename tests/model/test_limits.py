@@ -11,7 +11,7 @@ import nestbed as nb
 from nestbed.evaluation import violation as violations
 from nestbed.information import objective, search
 from nestbed.model import limits
-from nestbed.planning.design import _adapted, design
+from nestbed.planning.design import adapted, design
 from toys import Constant, Drive
 
 KEY = jax.random.key(0)
@@ -121,9 +121,9 @@ def test_nearing_a_limit_is_fined_by_the_spread_over_rigs():
 
 
 def test_margins_grow_where_limits_are_broken_too_often():
-    assert _adapted(2.0, 0.05, 0.005) > 2.3
-    assert _adapted(2.0, 0.0, 0.005) < 2.0
-    assert _adapted(2.0, 0.005, 0.005) == pytest.approx(2.0)
+    assert adapted(2.0, 0.05, 0.005) > 2.3
+    assert adapted(2.0, 0.0, 0.005) < 2.0
+    assert adapted(2.0, 0.005, 0.005) == pytest.approx(2.0)
 
 
 def test_comparisons_say_how_often_limits_are_broken(tmp_path):

@@ -17,8 +17,9 @@ from nestbed.evaluation.contrastive_bounds import bounds
 from nestbed.evaluation.eig import eig
 from nestbed.evaluation.estimates import Estimate
 from nestbed.evaluation.violation import Violation, violation
+from nestbed.information import objective
 from nestbed.model.system import BaseSystem
-from nestbed.model.target import Target, Wanted
+from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import noise, storage
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.numerics.intervals import Interval, chance_above, of_means, quantile
@@ -230,21 +231,23 @@ LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 """Constant designs that are tried, in units of the box; for several channels also all pairs of limits at random."""
 
 
-def best_constant(key: jax.Array, system: BaseSystem, horizon: int) -> Constant:
-    """Return the constant design of the highest gain, of a few levels: by rigs other than those of `nb.compare`."""
+def best_constant(
+    key: jax.Array, system: BaseSystem, horizon: int, target: Wanted | Sequence[Wanted] | Target | None = None
+) -> Constant:
+    """Return the constant design of the highest expected Gauss–Newton gain, of a few levels."""
     channels = len(system.design_names)
     levels = [np.full(channels, level) for level in LEVELS]
     if channels > 1:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (8, channels))
         levels += list(np.unique(signs, axis=0))
-    candidates = [Constant(system, level) for level in levels]
+    unit = np.repeat(np.stack(levels)[:, None], horizon, axis=1)
     key = jax.random.fold_in(noise.as_key(key), zlib.crc32(b"constant"))
-    gains = [certificate(key, system, policy, horizon=horizon, records=TRIED).mean for policy in candidates]
-    return candidates[int(np.argmax(gains))]
+    gains = objective.expected(key, system, unit, targeted(system, target), TRIED)
+    return Constant(system, levels[int(np.argmax(np.nan_to_num(gains, nan=-np.inf)))])
 
 
 TRIED = 256
-"""Records that a constant design is tried with."""
+"""Rigs that a constant design is tried on."""
 
 
 def _chance(comparison: Comparison, one: str, other: str) -> str:

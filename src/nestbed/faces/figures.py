@@ -114,7 +114,7 @@ def learning_curve(runs: "Sequence[Log]", file: Path, name: str, behind: Behind 
     done, mean = np.arange(length), curves.mean(axis=0)
     if len(runs) == 1:
         errors = np.array([row["eig_error"] or np.nan for row in runs[0].metrics], float)
-        spread = quantile(runs[0].config.trajectories - 1) * errors
+        spread = quantile(runs[0].config.judged - 1) * errors
         label, band = (
             f"nestbed: {mean[-1]:.2f}",
             "95 % interval" + ("" if behind is None else f" ({behind.name}: ± sd)"),

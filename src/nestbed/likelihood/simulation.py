@@ -11,6 +11,7 @@ from nestbed.likelihood.base import Record
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
+from nestbed.numerics.slopes import finite
 
 
 def simulate(key: jax.Array, system: BaseSystem, policy: Any, theta: Components, horizon: int) -> Record:
@@ -63,7 +64,7 @@ def _run(key: jax.Array, system: BaseSystem, theta: Components, choose: Any, beg
         (carry, y, remembered), (keys, given) = state, now
         remembered, u = choose(remembered, keys[1:], y, given)
         normals = noise.normals(keys[0], y.shape)
-        outcome = likelihood.sample(tuple(normals.T), carry, tuple(u.T), theta)
+        outcome = finite(likelihood.sample(tuple(normals.T), carry, tuple(u.T), theta))
         carry = likelihood.condition(carry, tuple(u.T), outcome, theta)
         y = jnp.stack(outcome, axis=-1)
         return (carry, y, remembered), (y, u)

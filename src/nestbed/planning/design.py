@@ -81,6 +81,32 @@ def design(
     Returns:
         The inputs with their certificate, beside those of the baselines, and what they can tell.
     """
+    return designed(
+        key,
+        system,
+        horizon=horizon,
+        target=target,
+        risk=risk,
+        seconds=seconds,
+        rounds=rounds,
+        progress=progress,
+        lenient=True,
+    )
+
+
+def designed(
+    key: jax.Array,
+    system: BaseSystem,
+    *,
+    horizon: int | None,
+    target: Wanted | Sequence[Wanted] | Target | None,
+    risk: float,
+    rounds: int | None,
+    progress: Watch[Progress] | None,
+    seconds: float = 20.0,
+    lenient: bool = False,
+) -> Plan:
+    """Do the same; unless it is `lenient`, Ctrl-C stops it, and nothing is kept."""
     checks.instance(system)
     steps = system.horizon if horizon is None else horizon
     at_least_one(horizon=steps, rounds=1 if rounds is None else rounds)
@@ -91,7 +117,7 @@ def design(
     _check_start(system, risk)
     search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
     begun = time.monotonic()
-    budget = _Budget(begun, seconds, rounds)
+    budget = _Budget(begun, seconds, rounds, lenient)
     goal = _Goal(system, steps, wanted, risk)
     with ThreadPoolExecutor(1) as other:  # compiling takes one core most of the time
         beside = other.submit(_beside, gain_key, goal)
@@ -99,6 +125,8 @@ def design(
         try:
             baselines = beside.result()
         except KeyboardInterrupt:  # it was meant for the search
+            if not lenient:
+                raise
             interrupts.taken()
             baselines = _beside(gain_key, goal)
     best, signal = (
@@ -112,7 +140,8 @@ def design(
     spent = time.monotonic() - begun
     known = _identified(final_key, goal, inputs, np.asarray(found))
     names = None if goal.target is None else goal.target.names
-    return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk)
+    others = _others(final_key, goal, np.asarray(found), inputs)
+    return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk, others)
 
 
 SIGNAL = "best signal"
@@ -146,9 +175,17 @@ class _Goal(NamedTuple):
 class _Budget:
     """Seconds or rounds that a search may take, and how many rounds are done."""
 
-    def __init__(self, begun: float, seconds: float, rounds: int | None):
+    def __init__(self, begun: float, seconds: float, rounds: int | None, lenient: bool = True):
         self.begun, self.seconds, self.rounds, self.done = begun, seconds, rounds, 0
         self.round_begun = begun
+        self.lenient = lenient  # whether Ctrl-C ends it early
+
+    def stopped(self) -> bool:
+        """Return whether Ctrl-C has ended it."""
+        if self.lenient:
+            return interrupts.taken()
+        interrupts.check()
+        return False
 
     @property
     def share(self) -> float:
@@ -188,7 +225,7 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
     known = min(len(classical), size // 4)
     unit = np.concatenate([classical[:known], fresh[: size - known]])
     random = np.random.default_rng(seed)
-    while not budget.over and not interrupts.taken():
+    while not budget.over and not budget.stopped():
         budget.round_begun = time.monotonic()
         now_key = jax.random.fold_in(round_key, budget.done)
         share = min(1.0, budget.share)
@@ -196,7 +233,7 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
             judges = jax.random.fold_in(judge_key, budget.done // JUDGED)
             climbed = _climbed(now_key, judges, goal, unit, share, islands, margin, first=not budget.done)
         except KeyboardInterrupt:
-            if not budget.done:
+            if not budget.done or not budget.lenient:
                 raise
             interrupts.taken()
             break
@@ -207,7 +244,7 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
         unit = np.concatenate([elite, np.asarray(children)])
         budget.done += 1
         if system.limits and budget.done % JUDGED == 0:
-            margin = _adapted(margin, float(_risks(now_key, system, elite[:1], CHECKED)[0]), AIM * goal.risk)
+            margin = adapted(margin, float(_risks(now_key, system, elite[:1], CHECKED)[0]), AIM * goal.risk)
         budget.tell(progress, float(climbed.score[0]))
     return jnp.asarray(unit), classical
 
@@ -248,7 +285,7 @@ PARTS = (1.0, 0.6, 0.3, 0.15, 0.05)
 """Shares of classical signals that a search within limits starts from."""
 
 
-def _adapted(margin: float, found: float, wanted: float) -> float:
+def adapted(margin: float, found: float, wanted: float) -> float:
     """Return the margin from limits that will break them as often as wanted: wider if they were broken more often."""
     step = 0.3 * math.log((found + 0.1 * wanted) / (1.1 * wanted))
     return float(np.clip(margin + np.clip(step, -0.3, 0.6), 0.0, 2.0 * WIDEST))
@@ -303,6 +340,21 @@ def _tell_of_limits(found: Violation | None, risk: float) -> None:
             "more risk, or give the search more seconds.",
             stacklevel=3,
         )
+
+
+OTHERS, APART = 4, 0.3
+"""Inputs of other kinds that are kept, and by how much they differ from all before them: of the box's half, on average
+over the horizon."""
+
+
+def _others(key: jax.Array, goal: _Goal, found: Any, inputs: Float[np.ndarray, "T du"]) -> Any:
+    """Return the best of a search that lie in other basins, as they can be played."""
+    kept = [np.asarray(goal.system.designs.unscale(inputs))]
+    for unit in found:
+        if len(kept) <= OTHERS and all(np.sqrt(np.mean((unit - other) ** 2)) > APART for other in kept):
+            kept.append(unit)
+    played = [_replayed(goal, _played(key, goal, unit)[0]).signal(goal.horizon) for unit in kept[1:]]
+    return np.array(played).reshape(-1, *inputs.shape)
 
 
 class _Baselines(NamedTuple):

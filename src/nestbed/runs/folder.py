@@ -29,12 +29,11 @@ import numpy as np
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError, at_least_one
-from nestbed.policies.recurrent import Recurrent
 from nestbed.runs import fingerprint, sources
 from nestbed.runs.run import BEST, LAST, Log, Run, provenance
 from nestbed.training import registry, toml
-from nestbed.training.config import Config, PolicyConfig
-from nestbed.training.trainer import Metrics, TrainingState
+from nestbed.training.config import POLICY_KINDS, Config, PolicyConfig
+from nestbed.training.trainer import Metrics, Trained, TrainingState
 
 CHECKPOINT, BEFORE = "checkpoint.npz", "checkpoint_before.npz"
 POLICIES = LAST, BEST
@@ -43,6 +42,8 @@ CURVE, DAMAGED = "curve.png", "checkpoint_damaged.npz"
 FILES = (CHECKPOINT, BEFORE, *POLICIES, METRICS, ABOUT, CONFIG, CURVE, DAMAGED)
 LARGEST = {METRICS: 2**28, ABOUT: 2**20, CONFIG: 2**16}
 """Bytes that a file may hold at most; half a million iterations in the case of the metrics."""
+FIRST_METHOD = "score_climbing"
+"""What runs were trained by before there were several methods."""
 LONGEST = 200
 """Characters of a system's name."""
 NATS = 1e12
@@ -130,7 +131,7 @@ def _seeds(folder: Path) -> list[Path]:
     return sorted(places, key=lambda place: (len(place.name), place.name))
 
 
-def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Recurrent:
+def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) -> Trained:
     """Read one policy from `policy_best.npz` or `policy_last.npz`."""
     place = Path(file)
     if not os.path.lexists(place) or os.path.isdir(place):
@@ -139,14 +140,14 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
     try:
         about = storage.parse_json(str(storage.read(place, {"about": 4 * LARGEST[ABOUT]})["about"]))
         system = fingerprint.same_system(place, _described(about["system"]), system)
-        sizes = PolicyConfig(**{"scaled": False, **about["policy"]})  # of runs before there was a choice
+        kind = POLICY_KINDS[about.get("kind", PolicyConfig.kind)]
+        unscaled = {"scaled": False} if kind is PolicyConfig else {}  # of runs before there was a choice
+        sizes = kind(**{**unscaled, **about["policy"]})
         sizes.check()
         horizon = about.get("horizon")
         if horizon is not None:
             at_least_one(horizon=horizon)
-        template = eqx.filter_eval_shape(
-            lambda: Recurrent(jax.random.key(0), system, **vars(sizes), trained_for=horizon)
-        )
+        template = eqx.filter_eval_shape(lambda: sizes.make(jax.random.key(0), system, horizon))
         return storage.unpack(template, storage.read(place, storage.sizes(template)))
     except storage.DAMAGES as error:
         if isinstance(error, NestbedError):
@@ -216,11 +217,14 @@ HEX = 16
 
 
 def _write_policies(run: Run, folder: Path) -> None:
-    about = np.array(
-        json.dumps(
-            {"system": run.about["system"], "policy": run.config.plain()["policy"], "horizon": run.config.horizon}
-        )
-    )
+    sizes = run.config.sizes
+    facts = {
+        "system": run.about["system"],
+        "kind": sizes.kind,
+        "policy": sizes.plain(),
+        "horizon": run.config.horizon,
+    }
+    about = np.array(json.dumps(facts))
     for name, policy in zip(POLICIES, (run.policy, run.best), strict=True):
         storage.write(folder / name, storage.npz({"about": about, **storage.pack(policy)}))
 
@@ -302,7 +306,7 @@ def load_config(folder: Path) -> Config:
         stored = toml.parse(storage.read_bytes(file, LARGEST[CONFIG]), file)
     except OSError as error:
         raise NestbedError(f"cannot read the configuration {file}: {error.strerror}.") from None
-    config = registry.config(stored.get("method")).updated(stored)
+    config = registry.config(stored.get("method", FIRST_METHOD)).updated(stored)
     config.check()
     return config
 

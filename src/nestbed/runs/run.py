@@ -1,6 +1,7 @@
 """A training run: how it was set up, how it went, and the policies it has learned."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import math
 import os
@@ -11,12 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from nestbed.evaluation.comparison import Comparison
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.blocks import cores
 from nestbed.numerics.intervals import chance_above
-from nestbed.policies.recurrent import Recurrent
 from nestbed.runs import sources
 from nestbed.runs.fingerprint import describe
+from nestbed.training import registry
 from nestbed.training.config import Config
 from nestbed.training.trainer import Metrics, TrainingState
 
@@ -70,6 +72,8 @@ class Log:
     @property
     def verdict(self) -> str | None:
         """What to know of a training that made its policy worse; None if no error says so."""
+        if self.config.compares:
+            return None
         last, best, start = self.metrics[-1], max(self.metrics, key=lambda row: row["eig"]), self.metrics[0]
         if self._below(last, start, 1):
             sentence = f"the training made the policy worse: {_gained(last)}, but {_gained(start)}"
@@ -82,7 +86,7 @@ class Log:
 
     def _below(self, row: Metrics, other: Metrics, among: int) -> bool:
         """Return whether one iteration gained less than another, chosen from so many, by more than the errors allow."""
-        size = self.config.trajectories
+        size = self.config.judged
         errors = [(math.nan if r.get("eig_error") is None else r["eig_error"], size) for r in (other, row)]
         return chance_above(other["eig"] - row["eig"], *errors) > 1.0 - 0.025 / among
 
@@ -96,12 +100,45 @@ class Run(Log):
     state: TrainingState = dataclasses.field(repr=False)
 
     @property
-    def policy(self) -> Recurrent:
-        """The policy after the last iteration; `.mean()` is its mean policy."""
+    def policy(self) -> Any:
+        """The policy after the last iteration; `.mean()` is its mean policy.
+
+        Where the method compares it with others in the end, that which won.
+        """
         return self.state.policy
 
     @property
-    def best(self) -> Recurrent:
+    def comparison(self) -> Comparison | None:
+        """What the policy was compared with in the end, certified on the same rigs; None: with nothing, or not yet."""
+        return self._outcome[0] if self._outcome else None
+
+    @property
+    def winner(self) -> str | None:
+        """Which policy of the comparison is handed out."""
+        return self._outcome[1] if self._outcome else None
+
+    @property
+    def outcome(self) -> str | None:
+        """Who won the comparison in the end, and what adapting was worth, in a sentence or two."""
+        if self.comparison is None or self.winner is None:
+            return None
+        more = self.comparison.difference("learned", "plan")
+        low, high = more.interval
+        own = f"{more.mean:+.3f} nats (95 %: {low:+.3f} to {high:+.3f})"
+        if self.winner in ("learned", "noisy"):
+            noisy = ", with its noise" if self.winner == "noisy" else ""
+            return f"The policy that adapts won{noisy}: beside the plan alone it gains {own}."
+        return (
+            f"{self.winner} won, the simplest that nothing surely beats: adapting gains {own} beside the plan. What "
+            "was learned is kept as run.best."
+        )
+
+    @functools.cached_property
+    def _outcome(self) -> tuple[Comparison, str] | None:
+        return registry.trainer(self.system, self.config).comparison(self.state)
+
+    @property
+    def best(self) -> Any:
         """The policy of the iteration whose estimated gain was highest: chosen by a noisy estimate."""
         return self.state.best
 

@@ -9,7 +9,7 @@ from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import interrupts, noise, storage
 from nestbed.numerics.errors import NestbedError, NonFiniteError
-from nestbed.numerics.progress import Watch
+from nestbed.numerics.progress import Progress, Watch
 from nestbed.runs import folder as folders
 from nestbed.runs import resuming
 from nestbed.runs.run import Run, fresh
@@ -33,48 +33,59 @@ def train(
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     progress: Watch[Run] | None = None,
+    beginning: Watch[Progress] | None = None,
 ) -> Run:
     """Learn a policy for a system.
 
     Args:
         key: a jax key; the same key gives the same run, to the last bit.
         system: the model.
-        config: the method and its settings: nb.ScoreClimbingConfig (by default) or nb.IDADConfig. What it leaves open
-            comes from `system.defaults`.
+        config: the method and its settings: nb.PathwiseConfig (by default: the best plan with feedback on top of it),
+            nb.ScoreClimbingConfig (IO-SMC² as published) or nb.IDADConfig. What it leaves open comes from
+            `system.defaults`.
         out: a folder in which every iteration is saved.
         resume: continue the run that the folder holds, if any: the result is the same, to the last bit, as that of a
             run never stopped.
         progress: called with the run after each iteration, and once before the first.
+        beginning: called with how far it is with what comes before that, such as the search for a plan.
 
     Returns:
-        The run, with `run.policy`, `run.best` and `run.metrics` (gains in nats).
+        The run, with `run.policy`, `run.best` and `run.metrics` (gains in nats); where the method compares policies in
+        the end, `run.policy` is the one that won, `run.winner` its name and `run.comparison` what it was compared with.
     """
     checks.instance(system)
     if config is not None and not isinstance(config, Config):
         raise NestbedError(
-            f"the configuration is of type {type(config).__name__}; give an nb.ScoreClimbingConfig(...) or an "
-            "nb.IDADConfig(...)."
+            f"the configuration is of type {type(config).__name__}; give an nb.PathwiseConfig(...), an "
+            "nb.ScoreClimbingConfig(...) or an nb.IDADConfig(...)."
         )
     full = (config or registry.config()).resolve(system)
     key = noise.as_key(key)
     if out is None:
         if resume:
             raise NestbedError("there is nothing to resume without a folder; give out=....")
-        return _climb(_first(key, system, full), None, progress)
+        return _climb(_first(key, system, full, beginning), None, progress)
     folder = storage.writable(Path(out))
     with storage.locked(folder):
         folders.check_files(folder)
-        run = _open(key, system, full, folder, resume)
+        run = _open(key, system, full, folder, resume, beginning)
         return _climb(run, folder, progress)
 
 
-def _first(key: jax.Array, system: BaseSystem, config: Config) -> Run:
+def _first(key: jax.Array, system: BaseSystem, config: Config, beginning: Watch[Progress] | None) -> Run:
     interrupts.check()
-    state, row = registry.trainer(system, config).begin(jax.random.fold_in(key, 0))
+    state, row = registry.trainer(system, config).begin(jax.random.fold_in(key, 0), beginning)
     return fresh(key, system, config, state, row)
 
 
-def _open(key: jax.Array, system: BaseSystem, config: Config, folder: Path, resume: bool) -> Run:
+def _open(
+    key: jax.Array,
+    system: BaseSystem,
+    config: Config,
+    folder: Path,
+    resume: bool,
+    beginning: Watch[Progress] | None,
+) -> Run:
     """Return the run to go on with: the one in the folder, or a new one."""
     if folders.holds_run(folder):
         if not resume:
@@ -84,7 +95,7 @@ def _open(key: jax.Array, system: BaseSystem, config: Config, folder: Path, resu
             return found
     registry.trainer(system, config).template()  # complains of what cannot be built, before anything is written
     folders.begin(folder, key, system, config)
-    run = _first(key, system, config)
+    run = _first(key, system, config, beginning)
     folders.record(run, folder)
     return run
 

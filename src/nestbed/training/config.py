@@ -7,11 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
+import jax
+
 from nestbed.belief.learning import GAINS
 from nestbed.belief.registry import BELIEFS
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero, did_you_mean
-from nestbed.policies.recurrent import CELLS
+from nestbed.policies.feedback import Feedback
+from nestbed.policies.recurrent import CELLS, Recurrent
 
 LAYERS = 100
 """More than this is taken for a slip."""
@@ -46,6 +49,8 @@ class Settings:
 class PolicyConfig(Settings):
     """Sizes of the recurrent policy; the defaults are the paper's."""
 
+    kind: ClassVar[str] = "recurrent"
+
     cell: str = option("gru", "recurrent cell: gru or lstm", CELLS)
     encoder: tuple[int, ...] = option((256, 256, 64), "dense layers before the recurrent ones")
     recurrent: tuple[int, ...] = option((64, 64), "recurrent layers")
@@ -71,8 +76,39 @@ class PolicyConfig(Settings):
         if not abs(self.log_std) <= 10.0:
             raise NestbedError(f"log_std is {self.log_std!r}, but it must be a number from -10 to 10.")
 
+    def make(self, key: jax.Array, system: BaseSystem, horizon: int | None) -> Recurrent:
+        """Return a policy with random weights, to be trained for so many experiments."""
+        return Recurrent(key, system, **vars(self), trained_for=horizon)
+
     def __str__(self) -> str:
         return f"{self.cell} {'-'.join(str(size) for size in (*self.encoder, *self.recurrent, *self.head))}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedbackConfig(Settings):
+    """Sizes of the feedback on a plan."""
+
+    kind: ClassVar[str] = "feedback"
+
+    width: int = option(32, "of the recurrent layer and of the dense ones around it")
+
+    def check(self) -> None:
+        """Raise unless every value is possible."""
+        super().check()
+        at_least_one(width=self.width)
+
+    def make(self, key: jax.Array, system: BaseSystem, horizon: int | None) -> Feedback:
+        """Return a policy with random weights, on a plan that does nothing."""
+        return Feedback(key, system, system.horizon if horizon is None else horizon, self.width)
+
+    def __str__(self) -> str:
+        return f"gru {self.width}"
+
+
+POLICY_KINDS: dict[str, type[PolicyConfig] | type[FeedbackConfig]] = {
+    kind.kind: kind for kind in (PolicyConfig, FeedbackConfig)
+}
+"""Kinds of policies that are trained, by name: what their sizes are told by."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,24 +116,28 @@ class Config(Settings, ABC):
     """What the configurations of all methods have; what is left None comes from `system.defaults`."""
 
     method: ClassVar[str]  # its name in the registry
+    compares: ClassVar[bool] = False  # whether it compares policies itself in the end, and hands out the winner
 
     iterations: int = option(None, "rounds of training and evaluation")
     horizon: int = option(None, "T: experiments per trajectory")
-    trajectories: int = option(None, "N: trajectories per sweep, and of the evaluation after each iteration")
-    particles: int = option(None, "M: parameter particles per trajectory")
-    moves: int = option(None, "Metropolis steps per rejuvenation of particles")
-    belief: str = option("guided", "parameter posterior: {choices.help}", BELIEFS)
-    gain: str = option("general", "form of the gain: general, constant_noise or closed_form (exact belief)", GAINS)
     learning_rate: float = option(None, "step size of the optimiser, at the start")
     clip: float = option(0.0, "gradients longer than this are shortened to it; 0: never")
-    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
+
+    @property
+    @abstractmethod
+    def sizes(self) -> "PolicyConfig | FeedbackConfig":
+        """The policy that is trained."""
+
+    @property
+    @abstractmethod
+    def judged(self) -> int:
+        """Records of the estimate after each iteration."""
 
     def check(self) -> None:
         """Raise unless every value is there and possible."""
         super().check()
-        self.policy.check()
-        counts = ("iterations", "horizon", "trajectories", "particles", "moves")
-        at_least_one(**{name: getattr(self, name) for name in counts})
+        self.sizes.check()
+        at_least_one(iterations=self.iterations, horizon=self.horizon)
         at_least_zero(clip=self.clip, learning_rate=self.learning_rate)
 
     @property
@@ -109,11 +149,6 @@ class Config(Settings, ABC):
     @abstractmethod
     def details(self) -> str:
         """The method and its settings, in a line."""
-
-    @property
-    def inner(self) -> str:
-        """The size of the belief."""
-        return BELIEFS.find(self.belief).sized(self.particles, self.moves)
 
     @property
     def budget(self) -> str:
@@ -134,11 +169,13 @@ class Config(Settings, ABC):
         """Return this configuration with every value filled in and checked."""
         mine = vars(self)
         values = {name: value for name, value in vars(system.defaults).items() if mine.get(name, value) is None}
-        if "particles" in values:
-            values["particles"] = BELIEFS.find(self.belief).count(None, values["particles"])
-        full = dataclasses.replace(self, **values)
+        full = dataclasses.replace(self, **self.filled(values))
         full.check()
         return full
+
+    def filled(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return what is taken from a system's defaults, as this method needs it."""
+        return values
 
     def updated(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with plain values changed, such as {"eta": 0.5, "policy": {"cell": "lstm"}}."""
@@ -153,18 +190,57 @@ class Config(Settings, ABC):
         return _updated(self, {name: value for name, value in changes.items() if name != "method"}, "")
 
 
+@dataclasses.dataclass(frozen=True)
+class SweepConfig(Config, ABC):
+    """What methods have that learn, or are judged, by sweeps of the nested filter."""
+
+    trajectories: int = option(None, "N: trajectories per sweep, and of the evaluation after each iteration")
+    particles: int = option(None, "M: parameter particles per trajectory")
+    moves: int = option(None, "Metropolis steps per rejuvenation of particles")
+    belief: str = option("guided", "parameter posterior: {choices.help}", BELIEFS)
+    gain: str = option("general", "form of the gain: general, constant_noise or closed_form (exact belief)", GAINS)
+    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
+
+    @property
+    def sizes(self) -> PolicyConfig:
+        """The recurrent policy."""
+        return self.policy
+
+    @property
+    def judged(self) -> int:
+        """As many as there are trajectories."""
+        return self.trajectories
+
+    @property
+    def inner(self) -> str:
+        """The size of the belief."""
+        return BELIEFS.find(self.belief).sized(self.particles, self.moves)
+
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+        super().check()
+        at_least_one(**{name: getattr(self, name) for name in ("trajectories", "particles", "moves")})
+
+    def filled(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the defaults, with as many particles as the belief needs."""
+        if "particles" in values:
+            values["particles"] = BELIEFS.find(self.belief).count(None, values["particles"])
+        return values
+
+
 _KINDS = {
     int: "a whole number",
     float: "a number",
     str: "a word",
     bool: "true or false",
     tuple[int, ...]: "a list of whole numbers",
+    tuple[str, ...]: "a list of words",
 }
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if kind == tuple[int, ...]:
-        return isinstance(value, tuple) and all(_fits(item, int) for item in value)
+    if kind in (tuple[int, ...], tuple[str, ...]):
+        return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
     if kind in (int, float):
         return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
     return isinstance(value, kind)

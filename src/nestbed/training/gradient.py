@@ -1,7 +1,7 @@
 """The one gradient loop: steps that make an objective larger, whatever the objective and the optimiser."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from nestbed.numerics.errors import NonFiniteError
-from nestbed.policies.recurrent import Recurrent
 
 
 class GradientInfo(NamedTuple):
@@ -26,15 +25,19 @@ class GradientInfo(NamedTuple):
             raise NonFiniteError("a gradient step left a weight of the policy that is not finite")
 
 
+P = TypeVar("P")
+
+
 def ascend(
-    policy: Recurrent,
+    policy: P,
     state: Any,
     optimiser: optax.GradientTransformation,
-    objective: Callable[[Recurrent, Any], Float[Array, ""]],
+    objective: Callable[[P, Any], Float[Array, ""]],
     batches: Any,
-) -> tuple[Recurrent, Any, GradientInfo]:
-    """Do one gradient step for each batch, along the leading axis of `batches`."""
-    weights, structure = eqx.partition(policy, eqx.is_inexact_array)
+    learned: Any = eqx.is_inexact_array,
+) -> tuple[P, Any, GradientInfo]:
+    """Do one gradient step for each batch, along the leading axis of `batches`, with the leaves that are `learned`."""
+    weights, structure = eqx.partition(policy, learned)
 
     def step(so_far: Any, batch: Any) -> Any:
         weights, state = so_far
@@ -56,6 +59,6 @@ def clipped(optimiser: optax.GradientTransformation, clip: float) -> optax.Gradi
     return optax.chain(optax.clip_by_global_norm(clip), optimiser) if clip else optimiser
 
 
-def start(optimiser: optax.GradientTransformation, policy: Recurrent) -> Any:
+def start(optimiser: optax.GradientTransformation, policy: Any, learned: Any = eqx.is_inexact_array) -> Any:
     """Return the state of an optimiser before its first step."""
-    return optimiser.init(eqx.filter(policy, eqx.is_inexact_array))
+    return optimiser.init(eqx.filter(policy, learned))

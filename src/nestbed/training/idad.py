@@ -20,15 +20,16 @@ from nestbed.likelihood.simulation import simulate
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.recurrent import Recurrent
 from nestbed.training import gradient
-from nestbed.training.config import Config, PolicyConfig, option
+from nestbed.training.config import PolicyConfig, SweepConfig, option
 from nestbed.training.gradient import GradientInfo
-from nestbed.training.trainer import Metrics, Trainer, better
+from nestbed.training.trainer import Metrics, SweepTrainer, better
 
 
 @dataclasses.dataclass(frozen=True)
-class IDADConfig(Config):
+class IDADConfig(SweepConfig):
     """iDAD: gradients of the sPCE bound through the simulator, for a policy without noise.
 
     The defaults train in minutes on two cores; `IDADConfig.paper()` has the paper's sizes. What is left None comes
@@ -98,10 +99,10 @@ class State(NamedTuple):
     best_eig: Float[Array, ""]
 
 
-class IDAD(Trainer[IDADConfig]):
+class IDAD(SweepTrainer[IDADConfig]):
     """One training run's fixed parts: system, configuration and the belief that evaluates it."""
 
-    def begin(self, key: jax.Array) -> tuple[State, Metrics]:
+    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[State, Metrics]:
         """Return an untrained policy and what it is worth."""
         policy_key, evaluation_key = jax.random.split(key)
         start = time.perf_counter()

@@ -22,6 +22,14 @@ class Method(Entry):
 METHODS = Registry(
     "method",
     Method(
+        "pathwise",
+        "nestbed.training.pathwise:Pathwise",
+        "the best plan with feedback learned on top of it, by gradients through the simulator",
+        config="nestbed.training.pathwise:PathwiseConfig",
+        legend="EIG ± standard error of the policy without its noise (nats), in the last line of what is handed out; "
+        "of the iteration's gradient steps: mean Gauss–Newton gain, noise of the designs, mean length of the gradient",
+    ),
+    Method(
         "score_climbing",
         "nestbed.training.score_climbing:ScoreClimbing",
         "Markovian score climbing with the nested filter, IO-SMC²",

@@ -20,15 +20,16 @@ from nestbed.belief.potential import Potential
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import interrupts
 from nestbed.numerics.errors import NestbedError, at_least_one, at_least_zero
+from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.smc import reference as references
 from nestbed.smc.reference import Reference
 from nestbed.smc.sweep import Sweep, SweepInfo, compiled_sweep
 from nestbed.training import gradient
-from nestbed.training.config import Config, option
+from nestbed.training.config import SweepConfig, option
 from nestbed.training.gradient import GradientInfo
-from nestbed.training.trainer import Metrics, Trainer, better
+from nestbed.training.trainer import Metrics, SweepTrainer, better
 
 OPTIMISERS = {"adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop, "sgd": optax.sgd}
 SCHEDULES = {
@@ -39,7 +40,7 @@ SCHEDULES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreClimbingConfig(Config):
+class ScoreClimbingConfig(SweepConfig):
     """Score climbing. What is left None comes from `system.defaults`; for the paper's systems, its own settings."""
 
     method: ClassVar[str] = "score_climbing"
@@ -106,14 +107,14 @@ class State(NamedTuple):
     best_eig: Float[Array, ""]
 
 
-class ScoreClimbing(Trainer[ScoreClimbingConfig]):
+class ScoreClimbing(SweepTrainer[ScoreClimbingConfig]):
     """One training run's fixed parts: system, configuration, belief and potential."""
 
     def __init__(self, system: BaseSystem, config: ScoreClimbingConfig):
         super().__init__(system, config)
         self.potential = Potential.of(system, config.eta, config.slew_penalty, config.action_penalty)
 
-    def begin(self, key: jax.Array) -> tuple[State, Metrics]:
+    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[State, Metrics]:
         """Return an untrained policy, the first reference from a plain sweep, and what the policy is worth."""
         policy_key, sweep_key, evaluation_key = jax.random.split(key, 3)
         policy = self.untrained(policy_key)

@@ -12,17 +12,30 @@ from nestbed import belief as beliefs
 from nestbed.belief import learning
 from nestbed.belief.base import Belief
 from nestbed.evaluation.certificate import certificate
+from nestbed.evaluation.comparison import Comparison
 from nestbed.evaluation.eig import estimate
 from nestbed.model.system import BaseSystem
-from nestbed.policies.base import prepare
+from nestbed.numerics.progress import Progress, Watch
+from nestbed.policies.base import Policy, prepare
 from nestbed.policies.recurrent import Recurrent
-from nestbed.training.config import Config
+from nestbed.training.config import Config, SweepConfig
 
 EVALUATED_TOGETHER = 64
 """Trajectories evaluated in one program: enough to fill the network's matrices."""
 
 Metrics = dict[str, Any]
 """One iteration in numbers, by name."""
+
+
+class Trained(Policy, Protocol):
+    """A policy that explores, made for a system."""
+
+    @property
+    def system(self) -> BaseSystem:
+        """The system that it was made for."""
+
+    def mean(self) -> Policy:
+        """Return the same without its noise."""
 
 
 class TrainingState(Protocol):
@@ -33,11 +46,11 @@ class TrainingState(Protocol):
         """How many iterations are done."""
 
     @property
-    def policy(self) -> Recurrent:
+    def policy(self) -> "Trained":
         """The policy after the last of them."""
 
     @property
-    def best(self) -> Recurrent:
+    def best(self) -> "Trained":
         """The policy with the highest estimate so far."""
 
     @property
@@ -46,19 +59,21 @@ class TrainingState(Protocol):
 
 
 C = TypeVar("C", bound=Config)
+S = TypeVar("S", bound=SweepConfig)
 
 
 class Trainer(ABC, Generic[C]):
-    """One training run's fixed parts: system, configuration and belief."""
+    """One training run's fixed parts: system and configuration."""
 
     def __init__(self, system: BaseSystem, config: C):
         self.system, self.config = system, config
-        self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
-        learning.check_gain(self.belief, config.gain)
 
     @abstractmethod
-    def begin(self, key: jax.Array) -> tuple[Any, Metrics]:
-        """Return the state before the first iteration and what its untrained policy is worth."""
+    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[Any, Metrics]:
+        """Return the state before the first iteration and what its untrained policy is worth.
+
+        Where that takes long, `progress` is told how far it is.
+        """
 
     @abstractmethod
     def iterate(self, key: jax.Array, state: Any) -> tuple[Any, Metrics]:
@@ -68,9 +83,22 @@ class Trainer(ABC, Generic[C]):
     def template(self) -> Any:
         """Return the shapes and types of a state, to read a saved one into."""
 
+    def comparison(self, state: Any) -> tuple[Comparison, str] | None:
+        """Return what the policy was compared with in the end, and which of them is handed out; None: with nothing."""
+        return None
+
+
+class SweepTrainer(Trainer[S]):
+    """One whose policies are recurrent ones, judged by certificates or by sweeps with its belief."""
+
+    def __init__(self, system: BaseSystem, config: S):
+        super().__init__(system, config)
+        self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
+        learning.check_gain(self.belief, config.gain)
+
     def untrained(self, key: jax.Array) -> Recurrent:
         """Return a policy with random weights."""
-        return Recurrent(key, self.system, **vars(self.config.policy), trained_for=self.config.horizon)
+        return self.config.policy.make(key, self.system, self.config.horizon)
 
     def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
         """Estimate the expected information gain of the mean policy: with the training's N and M, or certified."""
@@ -85,8 +113,9 @@ class Trainer(ABC, Generic[C]):
         return {"eig": found.mean, "eig_error": found.standard_error}
 
 
-def better(
-    policy: Recurrent, metrics: Metrics, best: Recurrent, best_eig: Float[Array, ""]
-) -> tuple[Recurrent, Float[Array, ""]]:
+P = TypeVar("P")
+
+
+def better(policy: P, metrics: Metrics, best: P, best_eig: Float[Array, ""]) -> tuple[P, Float[Array, ""]]:
     """Return the policy with the higher estimate, and that estimate."""
     return (policy, jnp.array(metrics["eig"])) if metrics["eig"] > float(best_eig) else (best, best_eig)

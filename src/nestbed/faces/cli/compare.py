@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from nestbed.faces.cli import evaluation, listing
 from nestbed.numerics.errors import NestbedError
 from nestbed.policies.registry import BASELINES
+
+if TYPE_CHECKING:
+    from nestbed.evaluation.comparison import Comparison
+    from nestbed.model.system import BaseSystem
+    from nestbed.policies.base import Policy
 
 BESIDE = ("random", "prbs", "maximum_length", "chirp", "constant")
 """Baselines that policies are compared with by default."""
@@ -26,6 +32,7 @@ def compare(
         Parameter(consume_multiple=True, negative="", show_default=" ".join),
         listing.entries("Policies to evaluate beside them: {}.", BASELINES),
     ] = BESIDE,
+    oracle: Annotated[bool, Parameter(negative="")] = False,
     options: evaluation.Options = DEFAULTS,
 ) -> None:
     """Compare how much information policies gain about a system's unknown parameters.
@@ -43,6 +50,8 @@ def compare(
     runs
         Folders of plans; folders of runs, whose mean policies after the last iteration are evaluated, and policy files
         (.npz), such as runs/nonlinear_pendulum/policy_best.npz, whose mean policies are; inputs as CSV.
+    oracle
+        Also tell what knowing the parameters beforehand would gain: how much is left for any policy.
     """
     from nestbed.faces.cli import sources
     from nestbed.faces.terminal import say, tables
@@ -70,3 +79,40 @@ def compare(
     for name, candidate in trained.items():
         if candidate.budget:
             say(f"Spent on {name}: {candidate.budget}")
+    if oracle:
+        _tell_of_oracle(model, policies, estimates, full)
+
+
+def _tell_of_oracle(
+    system: BaseSystem, policies: Mapping[str, Policy], estimates: Comparison, options: evaluation.Options
+) -> None:
+    """Say how much more inputs would gain that were made for each rig alone, than the best that were fixed for all."""
+    import jax
+
+    from nestbed.faces.terminal import bars, say
+    from nestbed.planning.oracle import oracle
+    from nestbed.policies.feedback import Feedback
+    from nestbed.policies.signals import Replay
+
+    assert options.horizon is not None
+    signals = {
+        name: policy.inputs() if isinstance(policy, Feedback) else policy.signal(options.horizon)
+        for name, policy in policies.items()
+        if isinstance(policy, Replay) or (isinstance(policy, Feedback) and float(policy.share) == 0.0)
+    }
+    gains = {each.policy: each.mean for each in estimates}
+    if not signals:
+        raise NestbedError("an oracle needs inputs to start from; compare a plan, or a baseline such as chirp, too.")
+    start = max(signals, key=lambda name: gains[name])
+    with bars.Searching("oracle") as progress:
+        found = oracle(
+            jax.random.key(options.seed), system, signals[start], target=options.target or None, progress=progress
+        )
+    best = max(gains, key=lambda name: gains[name])
+    low, high = found.interval
+    known = gains[start] + found.mean
+    left = known - gains[best]
+    say(
+        f"Plans made for each rig by one who knows its parameters would gain about {known:.2f} nats: "
+        f"{found.mean:.2f} ({low:.2f} to {high:.2f}) more than {start}. Above {best} that leaves {max(left, 0.0):.2f}."
+    )

@@ -165,7 +165,7 @@ def best_constant(system: BaseSystem, options: Options) -> Policy:
     if not options.swept:  # what is wrong is told before it takes time
         check_accuracy(options.accuracy)
         targeted(system, options.target or None)
-    return comparison.best_constant(jax.random.key(options.seed), system, options.horizon)
+    return comparison.best_constant(jax.random.key(options.seed), system, options.horizon, options.target or None)
 
 
 def complying(system: BaseSystem, policies: Mapping[str, Policy], options: Options) -> dict[str, Policy]:

@@ -10,6 +10,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError
 from nestbed.planning.plan import FACTS, load_plan, read_inputs
 from nestbed.policies.base import Policy
+from nestbed.policies.feedback import Feedback
 from nestbed.policies.registry import BASELINES, baseline
 from nestbed.policies.signals import Replay
 from nestbed.runs import folder as folders
@@ -110,7 +111,8 @@ def _trained(name: str, place: Path, system: BaseSystem | None, title: str | Non
     else:
         config, learned = _beside(place), folders.load_policy(place, system)
     horizon, budget = (None, "") if config is None else (config.horizon, config.budget)
-    return Candidate(name, learned.mean(), learned.system, title or name_of(learned.system), horizon, budget)
+    given = learned if isinstance(learned, Feedback) else learned.mean()  # which has the noise that it won with
+    return Candidate(name, given, learned.system, title or name_of(learned.system), horizon, budget)
 
 
 def _beside(file: Path) -> Config | None:

@@ -16,7 +16,7 @@ from nestbed.training.registry import METHODS
 
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
-    from nestbed.numerics.progress import Watch
+    from nestbed.numerics.progress import Progress, Watch
     from nestbed.runs.run import Run
     from nestbed.training.config import Config
 
@@ -39,13 +39,16 @@ def train(
 ) -> None:
     """Learn a policy that chooses the most informative inputs.
 
+    By default the best plan is searched for, feedback is learned on top of it, and what is handed out is the simplest
+    policy that nothing surely beats. `--method score_climbing` trains as the paper has it.
+
     Every iteration is saved, so Ctrl-C or a power cut loses one iteration at most.
 
     For example:
 
     nestbed train nonlinear_pendulum --out runs/pendulum
 
-    nestbed train cart_pole --set iterations=30 policy.cell=lstm --seeds 5
+    nestbed train cart_pole --method score_climbing --set iterations=30 policy.cell=lstm --seeds 5
 
     nestbed train my_motor.py:Motor --config my.toml --out runs/motor
 
@@ -87,7 +90,8 @@ def train(
         interrupts.check()
         with bars.Training(list(names.values()), settings.iterations, quiet) as bar:
             for k, place in places.items():
-                trained.append(_train(k, model, settings, place, resume, tensorboard, bar.of(names[k])))
+                watch = bar.of(names[k]), bar.beginning(names[k])
+                trained.append(_train(k, model, settings, place, resume, tensorboard, *watch))
     except KeyboardInterrupt:
         _stopped(folder, resume)
     _report(trained, system, folder, quiet)
@@ -114,7 +118,14 @@ def folders(folder: Path, seed: int | None, seeds: int | None, resume: bool) -> 
 
 
 def _train(
-    seed: int, system: BaseSystem, config: Config, folder: Path, resume: bool, tensorboard: bool, bar: Watch[Run]
+    seed: int,
+    system: BaseSystem,
+    config: Config,
+    folder: Path,
+    resume: bool,
+    tensorboard: bool,
+    bar: Watch[Run],
+    beginning: Watch[Progress],
 ) -> Run:
     """Train with one seed and draw its curve."""
     import jax
@@ -129,7 +140,8 @@ def _train(
         for watch in watchers:
             watch(run)
 
-    run = train(jax.random.key(seed), system, config, out=folder, resume=resume, progress=progress)
+    key = jax.random.key(seed)
+    run = train(key, system, config, out=folder, resume=resume, progress=progress, beginning=beginning)
     figures.save_curve([run], folder)
     return run
 
@@ -147,14 +159,21 @@ def _stopped(folder: Path, resume: bool) -> NoReturn:
 def _report(trained: list[Run], system: str, folder: Path, quiet: bool) -> None:
     """Show what was learned and say what to do next."""
     from nestbed.faces import figures
-    from nestbed.faces.terminal import say, training
+    from nestbed.faces.terminal import say, tables, training
     from nestbed.runs.folder import CURVE
 
     if not quiet:
         training.runs(trained)
     curve = figures.save_curve(trained, folder) if len(trained) > 1 else folder / CURVE
+    for run in trained:
+        if run.comparison is not None and run.outcome is not None:
+            tables.comparison(
+                run.comparison, system, f"T = {run.config.horizon}, {len(run.comparison[0].values)} records"
+            )
+            say(run.outcome)
     last = ", ".join(f"{run.metrics[-1]['eig']:.2f}" for run in trained)
-    say(f"EIG of the mean policy: {last} nats. Saved in {folder}: the curve is {curve}")
+    handed = "policy that is handed out" if trained[0].config.compares else "mean policy"
+    say(f"EIG of the {handed}: {last} nats. Saved in {folder}: the curve is {curve}")
     if trained[0].config.budget:
         say(f"Spent: {trained[0].config.budget}")
     training.verdicts(trained)

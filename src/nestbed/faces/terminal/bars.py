@@ -55,6 +55,17 @@ class Training:
         """Return what to call with one of the runs after each of its iterations."""
         return lambda run: None if self.quiet else self._show(name, run)
 
+    def beginning(self, name: str) -> "progress.Watch[progress.Progress]":
+        """Return what to call with how far one of the runs is before its first iteration."""
+
+        def show(step: "progress.Progress") -> None:
+            best = getattr(step, "best", None)
+            if self.live is not None and best is not None:
+                status = f"searching for the plan, {step.done} of {step.total} rounds: {best:.2f} nats"
+                self.bar.update(self.tasks[name], status=status)
+
+        return show
+
     def _show(self, name: str, run: "Run") -> None:
         row, total = run.metrics[-1], run.config.iterations
         eig = f"EIG {row['eig']:.3f} ± {or_dash(row['eig_error'], 3)} nats"
@@ -90,7 +101,8 @@ class Searching:
     def __call__(self, step: "progress.Progress") -> None:
         """Show how far it is, and the best so far."""
         best = getattr(step, "best", None)
-        status = "certifying …" if best is None else f"best so far {best:.2f} nats"
+        own = f"{step.done} of {step.total}" if step.name == self.bar.tasks[self.task].description else "certifying …"
+        status = own if best is None else f"best so far {best:.2f} nats"
         self.bar.update(self.task, completed=step.done, total=step.total, status=status)
 
     def __exit__(self, *error: object) -> None:
