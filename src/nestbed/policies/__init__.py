@@ -8,11 +8,13 @@ from nestbed.policies.registry import BASELINES, baseline
 if TYPE_CHECKING:
     from nestbed.policies.base import Policy
     from nestbed.policies.compliant import Compliant
+    from nestbed.policies.feedback import Feedback
     from nestbed.policies.greedy import Greedy
     from nestbed.policies.myopic import Myopic
     from nestbed.policies.prbs import PRBS
     from nestbed.policies.random import Random
     from nestbed.policies.recurrent import Recurrent
+    from nestbed.policies.replan import Replan
     from nestbed.policies.signals import Chirp, Constant, MaximumLength, Multisine, Replay
 
 _HOMES = {
@@ -27,7 +29,9 @@ _HOMES = {
     "Constant": "signals",
     "MaximumLength": "signals",
     "Multisine": "signals",
+    "Replan": "replan",
     "Replay": "signals",
+    "Feedback": "feedback",
 }
 
 __all__ = [
@@ -36,6 +40,7 @@ __all__ = [
     "Chirp",
     "Compliant",
     "Constant",
+    "Feedback",
     "Greedy",
     "MaximumLength",
     "Multisine",
@@ -43,6 +48,7 @@ __all__ = [
     "Policy",
     "Random",
     "Recurrent",
+    "Replan",
     "Replay",
     "baseline",
 ]

@@ -71,7 +71,7 @@ class Adaptive(Hashable):
         self, key: jax.Array, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:
         """Learn from the last experiment, then choose the next."""
-        word = _stir(carry.word, y)
+        word = stir(carry.word, y)
         own_key = jax.random.fold_in(self.key, word)
         learner = self._learn(own_key, carry, y, u_previous)
         learner, _ = learning.rejuvenate(own_key, self.belief, learner, carry.done)
@@ -90,7 +90,7 @@ class Adaptive(Hashable):
         return jax.tree.map(lambda new, first: jnp.where(carry.done > 0, new, first), observed, begun)
 
 
-def _stir(word: UInt32[Array, ""], y: Float[Array, " dy"]) -> UInt32[Array, ""]:
+def stir(word: UInt32[Array, ""], y: Float[Array, " dy"]) -> UInt32[Array, ""]:
     """Mix the bits of an observation into a word."""
     for part in jax.lax.bitcast_convert_type(y, jnp.uint32).ravel():
         word = (word ^ part) * jnp.uint32(0x9E3779B1)
