@@ -119,6 +119,7 @@ def _hangs_on(system: BaseSystem, estimated: bool, trained: bool) -> dict[str, s
 
 def _roots(system: BaseSystem, estimated: bool, trained: bool) -> tuple[str, ...]:
     """Return the modules that a cell's numbers come from, its system's equations among them."""
-    policy = "nestbed.runs.train" if trained else "nestbed.policies"
+    trainers = ("nestbed.runs.train", "nestbed.training.score_climbing", "nestbed.training.idad")
+    policy = trainers if trained else ("nestbed.policies",)
     evaluation = ("nestbed.evaluation.comparison", "nestbed.likelihood.simulation") if estimated else ()
-    return ("nestbed.numerics.jax_settings", policy, *evaluation, *sources.families(type(system)))
+    return ("nestbed.numerics.jax_settings", *policy, *evaluation, *sources.families(type(system)))

@@ -39,7 +39,7 @@ def trained(cell: "Cell", system: BaseSystem, folder: Path) -> Run:
     """Return a cell's finished training: the one that is kept, or what is missing of it."""
     assert cell.training is not None
     place = folder / cell.training
-    config = registry.config("idad" if cell.policy == "idad" else None).updated(cell.settings["config"])
+    config = registry.config("idad" if cell.policy == "idad" else "score_climbing").updated(cell.settings["config"])
     try:
         discard_outdated(place, system)
         return train(jax.random.key(cell.settings["seed"]), system, config, out=place, resume=True)

@@ -69,7 +69,7 @@ class Reproduction(Work):
 
 FLAGS = ("belief=exact", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]", "iterations=300")
 WORKS = {
-    "train": Training(("train", TANK, "--quiet", "--set", *FLAGS), 6.0),
+    "train": Training(("train", TANK, "--method", "score_climbing", "--quiet", "--set", *FLAGS), 6.0),
     "paper": Reproduction(("linear_pendulum", "--quick"), 15.0),
 }
 BAD = ("SIGINT swallowed", "SIGINT lost work", "SIGKILL lost work", "ends that differ", "files left over")

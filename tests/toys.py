@@ -47,6 +47,38 @@ class Drive(nb.System):
         return ((u.flow,),)
 
 
+class Follow(nb.System):
+    """An input tells of the gain where it is near the level, which noise moves: best designs are the level itself.
+
+    Then two experiments are worth ½ log(1 + 2 · 2²), whatever happens.
+    """
+
+    state = ("level",)
+    designs = nb.Box(flow=(-4.0, 4.0))
+    prior = {"gain": dist.Normal(0.0, 1.0)}
+    step, diffusion, noise_floor, integrator = 1.0, (1.0,), 0.0, "euler"
+    defaults = nb.Defaults(horizon=2)
+    best = 0.5 * np.log(9.0)
+
+    def drift(self, x, u, theta):
+        return 2.0 * theta.gain * jnp.exp(-0.5 * (u.flow - x.level) ** 2)
+
+
+class Bounded(nb.System):
+    """A cart whose speed is limited, on a slew."""
+
+    state = ("speed",)
+    designs = nb.Box(force=(-4.0, 4.0))
+    prior = {"drag": dist.LogNormal(0.0, 0.3), "drive": dist.LogNormal(0.0, 0.3)}
+    step, diffusion = 0.2, (0.05,)
+    limits = {"speed": (-1.0, 1.0)}
+    slew = {"force": 3.0}
+    defaults = nb.Defaults(horizon=12)
+
+    def drift(self, x, u, theta):
+        return theta.drive * u.force - theta.drag * x.speed
+
+
 class Constant(eqx.Module):
     """The same design always."""
 

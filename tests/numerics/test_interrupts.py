@@ -114,7 +114,8 @@ def test_training_stops_between_iterations(installed, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_was_started_to_ignore_it_goes_on(tmp_path):
-    arguments = ("train", stopping.TANK, "--out", tmp_path, "--set", *stopping.FLAGS, "iterations=30")
+    method = ("--method", "score_climbing")
+    arguments = ("train", stopping.TANK, "--out", tmp_path, *method, "--set", *stopping.FLAGS, "iterations=30")
     with running(*NESTBED, *arguments, interruptible=False) as process:
         while process.poll() is None and not (tmp_path / "metrics.jsonl").exists():
             time.sleep(0.01)
@@ -148,7 +149,7 @@ def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(tmp_path, module,
 
 def test_commands_that_are_suggested_can_be_pasted(tmp_path, capsys):
     out = tmp_path / "a folder; with 'quotes'"
-    train(stopping.TANK, out=out, quiet=True, set=[*stopping.FLAGS, "iterations=1"])
+    train(stopping.TANK, out=out, quiet=True, method="score_climbing", set=[*stopping.FLAGS, "iterations=1"])
     (suggested,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
     tried = run("/bin/sh", "-c", f'set -- {suggested.removeprefix("Next: ")}; printf "%s\\n" "$@"')
     assert tried.stdout.splitlines() == ["nestbed", "compare", stopping.TANK, str(out)]

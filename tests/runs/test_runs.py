@@ -30,6 +30,7 @@ from nestbed.runs import fingerprint
 from nestbed.runs import folder as runs
 from nestbed.runs.run import Log, fresh
 from nestbed.runs.train import DivergedError
+from nestbed.training.pathwise import PathwiseConfig
 from nestbed.training.score_climbing import ScoreClimbing, ScoreClimbingConfig
 from nestbed.training.toml import read
 from toys import TRAINING, Leak, LinearLeak
@@ -38,7 +39,15 @@ HERE = Path(__file__).parents[1]
 TANK = f"{HERE / 'tank.py'}:Tank"
 SMALL = dataclasses.replace(TRAINING, iterations=2)
 BLANK = {"iteration": 0, "eig": 0.0, "eig_error": 0.1, "seconds": 1.0}
-FLAGS = ["--set", "belief=exact", "policy.encoder=[6]", "policy.recurrent=[5]", "policy.head=[4]"]
+FLAGS = [
+    "--method",
+    "score_climbing",
+    "--set",
+    "belief=exact",
+    "policy.encoder=[6]",
+    "policy.recurrent=[5]",
+    "policy.head=[4]",
+]
 
 
 @pytest.fixture(scope="module")
@@ -714,7 +723,8 @@ def test_several_seeds(tmp_path):
         (["train", "cart_pol"], "did you mean 'cart_pole'"),
         (["train", f"{HERE / 'tank.py'}:Tenk"], "has no system 'Tenk'; did you mean 'Tank'"),
         (["train", "nowhere.py:Tank"], "there is no file nowhere.py"),
-        (["train", TANK, "--set", "etta=1"], "no key 'etta'; did you mean 'eta'"),
+        (["train", TANK, "--method", "score_climbing", "--set", "etta=1"], "no key 'etta'; did you mean 'eta'"),
+        (["train", TANK, "--set", "eta=1"], "eta is a setting of score_climbing, but the method is pathwise; add --me"),
         (["train", TANK, "--config", "nowhere.toml"], "cannot read the configuration nowhere.toml"),
         (["train", TANK, "--seeds", "0"], "seeds is 0"),
         (["train", TANK, "--seed", "-1"], "the seed is -1"),
@@ -760,9 +770,10 @@ def test_errors_of_a_file_point_to_its_own_line(tmp_path, before, after, told):
 
 def test_config_prints_what_train_reads(command, tmp_path):
     file = tmp_path / "my.toml"
-    file.write_text(command("config", "cart_pole").stdout)
     system = nb.systems.load("cart_pole")
-    assert ScoreClimbingConfig().updated(read(file)) == ScoreClimbingConfig().resolve(system)
+    for flags, config in (([], PathwiseConfig()), (["--method", "score_climbing"], ScoreClimbingConfig())):
+        file.write_text(command("config", "cart_pole", *flags).stdout)
+        assert config.updated(read(file)) == config.resolve(system)
 
 
 def start(out, iterations=150):

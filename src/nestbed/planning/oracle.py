@@ -15,10 +15,10 @@ from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import blocks, noise
-from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.errors import at_least_one
 from nestbed.numerics.intervals import Interval, of_mean
 from nestbed.numerics.progress import Progress, Watch
-from nestbed.policies.signals import Replay
+from nestbed.policies.signals import inputs_of
 
 RIGS, ROUNDS, KEPT = 32, 10, 4
 """Rigs that get a plan each, rounds of its search, and sequences that go on from one round to the next."""
@@ -78,7 +78,7 @@ def oracle(
     checks.instance(system)
     at_least_one(rigs=rigs)
     key, wanted = noise.as_key(key), targeted(system, target)
-    unit = np.asarray(system.designs.unscale(_inputs(system, plan)))
+    unit = np.asarray(system.designs.unscale(inputs_of(system, plan)))
     w = proposal.whiten(system.parameters, system.parameters.sample(jax.random.fold_in(key, rigs), (rigs,)))
     known = jnp.diag(jnp.asarray(objective.precision(system)))
     rest, left = jnp.array(system.rest_design), jnp.asarray(len(unit))
@@ -90,20 +90,6 @@ def oracle(
     first = one(0)  # so that it is compiled once
     rest_of = blocks.run(rigs - 1, 1, lambda i: one(1 + i), progress, "oracle") if rigs > 1 else []
     return Oracle(np.array([first, *rest_of]))
-
-
-def _inputs(system: BaseSystem, plan: Any) -> Float[np.ndarray, "T du"]:
-    """Return the inputs of whatever was given as a plan."""
-    signal = getattr(plan, "policy", plan)
-    if isinstance(signal, Replay):
-        return signal.signal(max(len(signal.table) * signal.hold, 1))
-    found = checks.numbers("the plan", plan)
-    if found.ndim != 2 or found.shape[1] != len(system.design_names) or not len(found):
-        raise NestbedError(
-            f"the plan has the shape {found.shape}, but {system.name} needs one row of {len(system.design_names)} "
-            f"design(s) {system.design_names} per experiment."
-        )
-    return found
 
 
 def _more(

@@ -22,7 +22,7 @@ from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.policies.adaptive import stir
 from nestbed.policies.base import Hashable, bound
-from nestbed.policies.signals import Chirp, Constant, MaximumLength, Replay
+from nestbed.policies.signals import Chirp, Constant, MaximumLength, inputs_of
 
 FIT_STEPS = 8
 """Gauss–Newton steps of a fit, from where the last one ended."""
@@ -102,7 +102,7 @@ class Replan(Hashable):
             raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 0.5, or None.")
         own = noise.as_key(jax.random.key(0) if key is None else key)
         self.system, self.target = system, targeted(system, target)
-        given = None if plan is None else _inputs(system, plan, horizon)
+        given = None if plan is None else inputs_of(system, plan, horizon)
         self.longest = len(given) if given is not None else system.horizon if horizon is None else horizon
         at_least_one(horizon=self.longest)
         self.every, self.particles, self.candidates, self.steps = every, particles, candidates, steps
@@ -207,13 +207,6 @@ def _clock(after: Int[Array, ""]) -> Float[Array, ""]:
     """Return the time, in seconds, when `after` is known."""
     shape = jax.ShapeDtypeStruct((), jnp.float64)
     return jax.pure_callback(lambda _: np.float64(time.monotonic()), shape, after, vmap_method="sequential")
-
-
-def _inputs(system: BaseSystem, plan: Any, horizon: int | None) -> Float[np.ndarray, "T du"]:
-    """Return the inputs of whatever was given as a plan, for so many experiments."""
-    signal = getattr(plan, "policy", plan)
-    signal = signal if isinstance(signal, Replay) else Replay(system, signal)
-    return signal.signal(len(signal.table) * signal.hold if horizon is None else horizon)
 
 
 def _searched(key: jax.Array, system: BaseSystem, horizon: int, target: Target | None) -> Float[np.ndarray, "T du"]:

@@ -52,6 +52,21 @@ class Replay(Hashable):
         return carry + 1, self.table[(carry // self.hold) % self.table.shape[0]]
 
 
+def inputs_of(system: BaseSystem, plan: Any, horizon: int | None = None) -> Float[np.ndarray, "T du"]:
+    """Return the inputs of a plan, of a signal or of a table, over so many experiments; by default all of them."""
+    given = getattr(plan, "policy", plan)
+    signal = given if isinstance(given, Replay) else Replay(system, given)
+    found = signal.signal(len(signal.table) * signal.hold if horizon is None else horizon)
+    outside = np.argwhere(~system.designs.contains(found))  # NaN among them
+    if len(outside):
+        t, channel = outside[0]
+        raise NestbedError(
+            f"the plan has {system.design_names[channel]} = {found[t, channel]:g} in experiment {t}, but the limits of "
+            f"{system.name} are {system.designs.low[channel]} and {system.designs.high[channel]}; keep it inside."
+        )
+    return np.asarray(system.designs.clip(found))
+
+
 class Constant(Replay):
     """The same design always: one number per channel, from −1 (the lower limit) to 1 (the upper), or one for all."""
 

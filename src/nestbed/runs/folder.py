@@ -29,8 +29,8 @@ import numpy as np
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError, at_least_one
-from nestbed.runs import fingerprint, sources
-from nestbed.runs.run import BEST, LAST, Log, Run, provenance
+from nestbed.runs import fingerprint
+from nestbed.runs.run import BEST, LAST, Log, Run, digest, provenance
 from nestbed.training import registry, toml
 from nestbed.training.config import POLICY_KINDS, Config, PolicyConfig
 from nestbed.training.trainer import Metrics, Trained, TrainingState
@@ -61,7 +61,7 @@ def load(place: Path, system: BaseSystem | None) -> tuple[Run, str]:
     about, config = read_about(place), load_config(place)
     system = fingerprint.same_system(place, about["system"], system)
     template, mark = _template(place, system, config), _mark(about, config)
-    state, source = _read_checkpoint(place, template, mark, outdated(about, system))
+    state, source = _read_checkpoint(place, template, mark, outdated(about, system, config))
     done, rows = int(state.iteration), read_metrics(place)
     if not 0 <= done < len(rows):
         raise NestbedError(f"{place / METRICS} lacks iterations that the checkpoint has done; restore it from a copy.")
@@ -69,9 +69,9 @@ def load(place: Path, system: BaseSystem | None) -> tuple[Run, str]:
     return Run(config, rows[: done + 1], about, system, key, state), source
 
 
-def outdated(about: dict[str, Any], system: BaseSystem) -> bool:
+def outdated(about: dict[str, Any], system: BaseSystem, config: Config) -> bool:
     """Return whether a run was begun with other sources than these."""
-    return bool(about.get("sources") != sources.training(type(system)))
+    return bool(about.get("sources") != digest(system, config))
 
 
 def _template(place: Path, system: BaseSystem, config: Config) -> TrainingState:
@@ -158,7 +158,7 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
 def begin(folder: Path, key: jax.Array, system: BaseSystem, config: Config) -> None:
     """Write what does not change while a run goes on, and no metrics yet."""
     with storage.saving(folder):
-        _write_fixed(folder, config, provenance(key, system))
+        _write_fixed(folder, config, provenance(key, system, config))
         storage.write(folder / METRICS, b"")
 
 

@@ -47,7 +47,7 @@ def resumable(folder: Path, system: BaseSystem, config: Config, key: jax.Array) 
     if never and len(folders.read_metrics(folder)) == 1:
         return None
     run, source = folders.load(folder, system)
-    if folders.outdated(about, system):
+    if folders.outdated(about, system, stored):
         warnings.warn(
             f"the run in {folder} was begun with other sources of nestbed, so what is resumed here is no longer the "
             "result of a run never stopped; for that, train in another folder.",
@@ -74,7 +74,9 @@ def _warn_of_cores(folder: Path, about: dict[str, Any]) -> None:
 
 def discard_outdated(folder: Path, system: BaseSystem) -> None:
     """Remove a run that was begun with other sources: what training would give now is not known from it."""
-    if not folders.holds_run(folder) or not folders.outdated(folders.read_about(folder), system):
+    if not folders.holds_run(folder):
+        return
+    if not folders.outdated(folders.read_about(folder), system, folders.load_config(folder)):
         return
     with storage.locked(folder), storage.saving(folder):
         aside = folder.with_name(f".{folder.name}.outdated")

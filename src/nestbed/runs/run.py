@@ -161,7 +161,7 @@ def _gained(row: Metrics) -> str:
 
 def fresh(key: jax.Array, system: BaseSystem, config: Config, state: TrainingState, row: Metrics) -> Run:
     """Return a run that has just begun."""
-    return Run(config, [row], provenance(key, system), system, key, state)
+    return Run(config, [row], provenance(key, system, config), system, key, state)
 
 
 def versions() -> dict[str, str]:
@@ -169,14 +169,19 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
-def provenance(key: jax.Array, system: BaseSystem) -> dict[str, Any]:
+def digest(system: BaseSystem, config: Config) -> str:
+    """Return the digest of the code that a training's numbers hang on."""
+    return sources.training(type(system), registry.METHODS.find(config.method).home.partition(":")[0])
+
+
+def provenance(key: jax.Array, system: BaseSystem, config: Config) -> dict[str, Any]:
     """Return what a run's numbers hang on besides its configuration."""
     device = jax.devices()[0]
     return {
         "system": describe(system),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "versions": versions(),
-        "sources": sources.training(type(system)),
+        "sources": digest(system, config),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",

@@ -16,7 +16,7 @@ HOME = Path(__file__).parents[1]
 NUMBERLESS = frozenset(
     f"nestbed.{name}"
     for name in (
-        *("__main__", "numerics.text", "systems"),  # show, and name what is elsewhere
+        *("__main__", "numerics.text", "systems", "training.registry"),  # show, and name what is elsewhere
         *("numerics.storage", "runs.folder", "runs.run", "runs.resuming", "runs.fingerprint", "runs.sources"),  # keep
     )
 )
@@ -63,9 +63,9 @@ def modules(*roots: str, home: Path | None = None) -> dict[str, str]:
     return found
 
 
-def training(kind: type, home: Path | None = None) -> str:
-    """Return the digest of what a training of a system of this class hangs on."""
-    return digest("nestbed.numerics.jax_settings", "nestbed.runs.train", *families(kind), home=home)
+def training(kind: type, trainer: str, home: Path | None = None) -> str:
+    """Return the digest of what a training of a system of this class hangs on, by the method of this module."""
+    return digest("nestbed.numerics.jax_settings", "nestbed.runs.train", trainer, *families(kind), home=home)
 
 
 def families(kind: type) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,15 @@ from nestbed import belief as beliefs
 from nestbed.belief import learning
 from nestbed.belief.base import Belief
 from nestbed.evaluation.certificate import certificate
-from nestbed.evaluation.comparison import Comparison
 from nestbed.evaluation.eig import estimate
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.training.config import Config, SweepConfig
+
+if TYPE_CHECKING:
+    from nestbed.evaluation.comparison import Comparison
 
 EVALUATED_TOGETHER = 64
 """Trajectories evaluated in one program: enough to fill the network's matrices."""
@@ -83,7 +85,7 @@ class Trainer(ABC, Generic[C]):
     def template(self) -> Any:
         """Return the shapes and types of a state, to read a saved one into."""
 
-    def comparison(self, state: Any) -> tuple[Comparison, str] | None:
+    def comparison(self, state: Any) -> "tuple[Comparison, str] | None":
         """Return what the policy was compared with in the end, and which of them is handed out; None: with nothing."""
         return None
 

@@ -1,5 +1,6 @@
 """The settings that a training was asked to use: by a method's name, a file, single assignments or a stored run."""
 
+import dataclasses
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,8 +14,23 @@ from nestbed.training.config import Config
 
 def requested(place: Path, resume: bool, method: str | None, file: Path | None, pairs: Iterable[str]) -> Config:
     """Return the settings for a run's folder: those of the method or the stored run, changed by file and pairs."""
-    given = {} if file is None else toml.read(file)
-    return unchanged(place, resume, method, given).updated(given).updated(assignments(pairs))
+    given, changes = {} if file is None else toml.read(file), assignments(pairs)
+    begun = unchanged(place, resume, method, given)
+    _check_method(begun, {**given, **changes})
+    return begun.updated(given).updated(changes)
+
+
+def _check_method(config: Config, changes: dict[str, Any]) -> None:
+    """Say so where a setting is none of the method's, but one of another method."""
+    known = {field.name for field in dataclasses.fields(config)} | {"method"}
+    for name in changes:
+        if name not in known:
+            for method in registry.METHODS:
+                if name in {field.name for field in dataclasses.fields(registry.config(method))}:
+                    raise NestbedError(
+                        f"{name} is a setting of {method}, but the method is {config.method}; add --method {method}, "
+                        "or leave it out."
+                    )
 
 
 def unchanged(place: Path, resume: bool, method: str | None, given: dict[str, Any]) -> Config:

@@ -1,0 +1,85 @@
+"""Plans made anew: the best feedback of a known problem, the same designs for the same record, limits that change."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nestbed as nb
+from toys import Bounded, Follow, Leak
+
+KEY = jax.random.key(0)
+SMALL = {"particles": 8, "candidates": 2, "steps": 2}
+
+
+def test_the_best_feedback_of_a_known_problem_is_planned():
+    """Within two per cent of the best; the plan alone gains a fifth less."""
+    system = Follow()
+    policy = nb.policies.Replan(system, plan=np.zeros((2, 1)), rounds=4, steps=20)
+    gained = nb.certificate(KEY, system, policy, records=256)
+    assert gained.mean > 0.98 * system.best
+
+
+def test_designs_follow_from_what_was_seen_and_not_from_the_key():
+    policy = nb.policies.Replan(Leak(), plan=np.zeros((4, 1)), **SMALL)
+    step = jax.jit(policy.step)
+    for key in (1, 2):
+        carry, u = policy.init(), jnp.zeros(1)
+        designs = []
+        for y in (1.0, 0.7, 0.2, 0.5):
+            carry, u = step(jax.random.key(key), carry, jnp.array([y]), u)
+            designs.append(float(u[0]))
+        first = designs if key == 1 else first
+    assert designs == first
+    assert policy.longest == 4
+    np.testing.assert_allclose(np.asarray(carry.record.designs)[0, :3, 0], designs[:3])
+
+
+def test_a_plan_is_kept_between_searches():
+    policy = nb.policies.Replan(Leak(), plan=np.full((4, 1), 0.5), every=4, **SMALL)
+    carry, u = policy.step(KEY, policy.init(), jnp.array([1.0]), jnp.zeros(1))
+    planned = carry.plan
+    carry, u = policy.step(KEY, carry, jnp.array([0.3]), u)
+    assert float(u[0]) == float(planned[0, 0])
+
+
+def test_it_takes_no_longer_than_it_may():
+    policy = nb.policies.Replan(Leak(), plan=np.zeros((4, 1)), seconds=0.3, **SMALL)
+    step = jax.jit(policy.step)
+    jax.block_until_ready(step(KEY, policy.init(), jnp.array([1.0]), jnp.zeros(1)))
+    begun = time.monotonic()
+    jax.block_until_ready(step(KEY, policy.init(), jnp.array([1.0]), jnp.zeros(1)))
+    assert 0.3 <= time.monotonic() - begun < 3.0
+
+
+def test_limits_may_change_in_the_middle_of_a_record():
+    system = Bounded()
+    plan = nb.design(KEY, system, rounds=2)
+    wide = nb.policies.Replan(system, plan=plan, **SMALL)
+    tight = wide.limited({"speed": (-0.3, 0.3)})
+    assert tight.system.limits["speed"] == (-0.3, 0.3)
+    carry, u = wide.step(KEY, wide.init(), jnp.zeros(1), jnp.zeros(1))
+    _, u = tight.step(KEY, carry, jnp.zeros(1), u)
+    assert np.isfinite(u).all()
+
+
+def test_a_plan_is_searched_for_where_none_is_given():
+    policy = nb.policies.Replan(Leak(), horizon=3, **SMALL)
+    assert policy.first.shape == (3, 1)
+    assert float(jnp.abs(policy.first).max()) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"every": 0}, "every is 0, but it must be a whole number"),
+        ({"seconds": -1.0}, "seconds is -1.0, but it must be a positive number"),
+        ({"plan": np.zeros((4, 2))}, "the signal has the shape"),
+        ({"target": "rat"}, "no parameter 'rat' to be a target"),
+    ],
+)
+def test_mistakes_get_a_sentence(settings, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        nb.policies.Replan(Leak(), **{"plan": np.zeros((4, 1)), **settings})
