@@ -15,7 +15,7 @@ from nestbed.information import smoothness
 from nestbed.numerics import slopes
 from nestbed.policies import feedback
 from nestbed.training import pathwise
-from toys import Bounded, Follow, Leak, LinearLeak
+from toys import TRAINING, Bounded, Follow, Leak, LinearLeak
 
 KEY = jax.random.key(0)
 SMALL = nb.PathwiseConfig(
@@ -219,6 +219,22 @@ def test_a_simpler_policy_is_handed_out_unless_another_surely_gains_more():
     assert handed(**{**low, "chirp": 0.5}) == "chirp"
     with pytest.warns(UserWarning, match="random inputs gain more than what was learned"):
         assert handed(**{**low, "random": 0.5}) == "plan"
+
+
+def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
+    """Without a search; the other methods learn to apply them first."""
+    inputs = np.array([[0.5], [-1.0], [1.0]])
+    config = dataclasses.replace(SMALL, horizon=3)
+    run = nb.train(KEY, LinearLeak(), config, start=inputs)
+    np.testing.assert_allclose(LinearLeak().designs.scale(np.asarray(run.state.plans[0])), inputs)
+    begun = dataclasses.replace(TRAINING, iterations=1)
+    run = nb.train(KEY, LinearLeak(), begun, start=nb.policies.Replay(LinearLeak(), inputs))
+    imitated = nb.load_policy(run.save(tmp_path / "imitated") / "policy_best.npz", LinearLeak()).mean()
+    carry, first = imitated.step(KEY, imitated.init(), jnp.ones(1), jnp.zeros(1))
+    assert float(first[0]) > 0.2
+    assert float(imitated.step(KEY, carry, jnp.ones(1), first)[1][0]) < -0.6
+    with pytest.raises(nb.NestbedError, match="flow = 3 in experiment 0"):
+        nb.train(KEY, LinearLeak(), config, start=np.full((3, 1), 3.0))
 
 
 class Switch(nb.System):

@@ -2,6 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -10,6 +11,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics import interrupts, noise, storage
 from nestbed.numerics.errors import NestbedError, NonFiniteError
 from nestbed.numerics.progress import Progress, Watch
+from nestbed.policies.signals import inputs_of
 from nestbed.runs import folder as folders
 from nestbed.runs import resuming
 from nestbed.runs.run import Run, fresh
@@ -32,6 +34,7 @@ def train(
     *,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
+    start: Any = None,
     progress: Watch[Run] | None = None,
     beginning: Watch[Progress] | None = None,
 ) -> Run:
@@ -46,6 +49,8 @@ def train(
         out: a folder in which every iteration is saved.
         resume: continue the run that the folder holds, if any: the result is the same, to the last bit, as that of a
             run never stopped.
+        start: inputs that the policy begins with: an `nb.Plan`, a signal, or one row per experiment. The default method
+            puts feedback on them, without a search; others learn to apply them first.
         progress: called with the run after each iteration, and once before the first.
         beginning: called with how far it is with what comes before that, such as the search for a plan.
 
@@ -61,20 +66,26 @@ def train(
         )
     full = (config or registry.config()).resolve(system)
     key = noise.as_key(key)
+    beginnings: _Beginning = (None if start is None else inputs_of(system, start, full.horizon), beginning)
     if out is None:
         if resume:
             raise NestbedError("there is nothing to resume without a folder; give out=....")
-        return _climb(_first(key, system, full, beginning), None, progress)
+        return _climb(_first(key, system, full, beginnings), None, progress)
     folder = storage.writable(Path(out))
     with storage.locked(folder):
         folders.check_files(folder)
-        run = _open(key, system, full, folder, resume, beginning)
+        run = _open(key, system, full, folder, resume, beginnings)
         return _climb(run, folder, progress)
 
 
-def _first(key: jax.Array, system: BaseSystem, config: Config, beginning: Watch[Progress] | None) -> Run:
+_Beginning = tuple[Any, Watch[Progress] | None]
+"""Inputs to begin with, if any, and who watches."""
+
+
+def _first(key: jax.Array, system: BaseSystem, config: Config, beginning: _Beginning) -> Run:
     interrupts.check()
-    state, row = registry.trainer(system, config).begin(jax.random.fold_in(key, 0), beginning)
+    start, watch = beginning
+    state, row = registry.trainer(system, config).begin(jax.random.fold_in(key, 0), watch, start)
     return fresh(key, system, config, state, row)
 
 
@@ -84,7 +95,7 @@ def _open(
     config: Config,
     folder: Path,
     resume: bool,
-    beginning: Watch[Progress] | None,
+    beginning: _Beginning,
 ) -> Run:
     """Return the run to go on with: the one in the folder, or a new one."""
     if folders.holds_run(folder):

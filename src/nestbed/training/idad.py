@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -102,15 +103,17 @@ class State(NamedTuple):
 class IDAD(SweepTrainer[IDADConfig]):
     """One training run's fixed parts: system, configuration and the belief that evaluates it."""
 
-    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[State, Metrics]:
+    def begin(
+        self, key: jax.Array, progress: Watch[Progress] | None = None, start: Float[np.ndarray, "T du"] | None = None
+    ) -> tuple[State, Metrics]:
         """Return an untrained policy and what it is worth."""
         policy_key, evaluation_key = jax.random.split(key)
-        start = time.perf_counter()
-        policy = self.untrained(policy_key)
+        begun = time.perf_counter()
+        policy = self.untrained(policy_key, start)
         estimated = self.evaluate(evaluation_key, policy)
         state = self._start(policy)._replace(best_eig=jnp.array(estimated["eig"]))
         rate = {"learning_rate": self.config.learning_rate}
-        return state, {"iteration": 0, **estimated, **rate, "seconds": time.perf_counter() - start}
+        return state, {"iteration": 0, **estimated, **rate, "seconds": time.perf_counter() - begun}
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Do one iteration."""

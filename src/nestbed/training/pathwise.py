@@ -159,15 +159,14 @@ class Pathwise(Trainer[PathwiseConfig]):
         super().__init__(system, config)
         self.target = targeted(system, config.target or None)
 
-    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[State, Metrics]:
-        """Search for the plan, and return it with feedback that still has to be learned."""
-        c, start = self.config, time.perf_counter()
+    def begin(
+        self, key: jax.Array, progress: Watch[Progress] | None = None, start: Float[np.ndarray, "T du"] | None = None
+    ) -> tuple[State, Metrics]:
+        """Return the plan, searched for or given, with feedback that still has to be learned."""
+        c, begun = self.config, time.perf_counter()
         plan_key, smooth_key, policy_key = jax.random.split(key, 3)
-        settings: Any = {"horizon": c.horizon, "target": self.target, "risk": c.risk, "rounds": c.rounds}
-        plan = designed(plan_key, self.system, progress=progress, **settings)
-        assert plan.others is not None
-        found = np.concatenate([plan.inputs[None], plan.others])[: c.basins]
-        plans = jnp.asarray(self.system.designs.unscale(np.resize(found, (c.basins, *plan.inputs.shape))))
+        gain, found = self._planned(plan_key, progress) if start is None else self._given(plan_key, start)
+        plans = jnp.asarray(self.system.designs.unscale(np.resize(found[: c.basins], (c.basins, *found.shape[1:]))))
         through = c.gradient == "pathwise" or (
             c.gradient == "auto" and smooth(smooth_key, self.system, plans[0], self.target)
         )
@@ -178,9 +177,22 @@ class Pathwise(Trainer[PathwiseConfig]):
                 stacklevel=2,
             )
         policy = feedback.begin(policy_key, self.system, plans[0], c.policy.width)
-        state = self._start(policy, plans)._replace(smooth=jnp.array(bool(through)), best_eig=jnp.array(plan.gain.mean))
-        estimated = {"eig": plan.gain.mean, "eig_error": plan.gain.standard_error}
-        return state, {"iteration": 0, **estimated, "seconds": time.perf_counter() - start}
+        state = self._start(policy, plans)._replace(smooth=jnp.array(bool(through)), best_eig=jnp.array(gain.mean))
+        estimated = {"eig": gain.mean, "eig_error": gain.standard_error}
+        return state, {"iteration": 0, **estimated, "seconds": time.perf_counter() - begun}
+
+    def _planned(self, key: jax.Array, progress: Watch[Progress] | None) -> tuple[Certificate, Any]:
+        """Return what the best plan gains, and the plan with others of other kinds."""
+        c = self.config
+        settings: Any = {"horizon": c.horizon, "target": self.target, "risk": c.risk, "rounds": c.rounds}
+        plan = designed(key, self.system, progress=progress, **settings)
+        assert plan.others is not None
+        return plan.gain, np.concatenate([plan.inputs[None], plan.others])
+
+    def _given(self, key: jax.Array, start: Float[np.ndarray, "T du"]) -> tuple[Certificate, Any]:
+        """Return what given inputs gain, and the inputs."""
+        settings: Any = {"horizon": self.config.horizon, "target": self.target}
+        return certificate(key, self.system, Replay(self.system, start), **settings), start[None]
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Do one iteration: of the first, the best of a few plans is kept; in the last, all is compared."""

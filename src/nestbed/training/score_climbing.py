@@ -114,11 +114,13 @@ class ScoreClimbing(SweepTrainer[ScoreClimbingConfig]):
         super().__init__(system, config)
         self.potential = Potential.of(system, config.eta, config.slew_penalty, config.action_penalty)
 
-    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[State, Metrics]:
+    def begin(
+        self, key: jax.Array, progress: Watch[Progress] | None = None, start: Float[np.ndarray, "T du"] | None = None
+    ) -> tuple[State, Metrics]:
         """Return an untrained policy, the first reference from a plain sweep, and what the policy is worth."""
         policy_key, sweep_key, evaluation_key = jax.random.split(key, 3)
-        policy = self.untrained(policy_key)
-        start = time.perf_counter()
+        begun = time.perf_counter()
+        policy = self.untrained(policy_key, start)
         with ThreadPoolExecutor(2) as pool:  # two programs to compile
             swept = pool.submit(self.sweep, sweep_key, policy, None)
             estimated = pool.submit(self.evaluate, evaluation_key, policy).result()
@@ -131,7 +133,7 @@ class ScoreClimbing(SweepTrainer[ScoreClimbingConfig]):
             "log_evidence": float(sweep.log_evidence),
             **_metrics(sweep.info),
             "entropy": float(policy.entropy),
-            "seconds": time.perf_counter() - start,
+            "seconds": time.perf_counter() - begun,
         }
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:

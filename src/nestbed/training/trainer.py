@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestbed import belief as beliefs
@@ -18,6 +19,7 @@ from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.base import Policy, prepare
 from nestbed.policies.recurrent import Recurrent
 from nestbed.training.config import Config, SweepConfig
+from nestbed.training.imitation import imitate
 
 if TYPE_CHECKING:
     from nestbed.evaluation.comparison import Comparison
@@ -71,10 +73,12 @@ class Trainer(ABC, Generic[C]):
         self.system, self.config = system, config
 
     @abstractmethod
-    def begin(self, key: jax.Array, progress: Watch[Progress] | None = None) -> tuple[Any, Metrics]:
-        """Return the state before the first iteration and what its untrained policy is worth.
+    def begin(
+        self, key: jax.Array, progress: Watch[Progress] | None = None, start: Float[np.ndarray, "T du"] | None = None
+    ) -> tuple[Any, Metrics]:
+        """Return the state before the first iteration and what its policy is worth.
 
-        Where that takes long, `progress` is told how far it is.
+        Where that takes long, `progress` is told how far it is. A `start` is inputs that the policy begins with.
         """
 
     @abstractmethod
@@ -98,9 +102,10 @@ class SweepTrainer(Trainer[S]):
         self.belief: Belief = beliefs.make(config.belief, system, config.particles, config.moves)
         learning.check_gain(self.belief, config.gain)
 
-    def untrained(self, key: jax.Array) -> Recurrent:
-        """Return a policy with random weights."""
-        return self.config.policy.make(key, self.system, self.config.horizon)
+    def untrained(self, key: jax.Array, start: Float[np.ndarray, "T du"] | None = None) -> Recurrent:
+        """Return a policy with random weights, or one that has learned to apply given inputs."""
+        policy = self.config.policy.make(key, self.system, self.config.horizon)
+        return policy if start is None else imitate(key, policy, start)
 
     def evaluate(self, key: jax.Array, policy: Recurrent) -> Metrics:
         """Estimate the expected information gain of the mean policy: with the training's N and M, or certified."""

@@ -23,7 +23,7 @@ def requested(place: Path, resume: bool, method: str | None, file: Path | None, 
 def _check_method(config: Config, changes: dict[str, Any]) -> None:
     """Say so where a setting is none of the method's, but one of another method."""
     known = {field.name for field in dataclasses.fields(config)} | {"method"}
-    for name in changes:
+    for name in changes if changes.get("method", config.method) == config.method else ():
         if name not in known:
             for method in registry.METHODS:
                 if name in {field.name for field in dataclasses.fields(registry.config(method))}:

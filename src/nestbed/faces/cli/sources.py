@@ -67,6 +67,13 @@ def trained(places: list[Path], system: BaseSystem) -> dict[str, Candidate]:
     return {name: _trained(name, place, system, None) for name, place in zip(names, every, strict=True)}
 
 
+def inputs(place: Path, system: BaseSystem) -> Policy:
+    """Return the inputs of a plan's folder or of a CSV file."""
+    if not _planned(place):
+        raise NestbedError(f"{place} holds no inputs: give the folder of a plan, or CSV with a column per design.")
+    return _plan(place.name, place, system, None).policy
+
+
 def _each(place: Path) -> list[Path]:
     """Return the place itself, or the runs that a folder holds."""
     return [place] if _is_file(place) or _planned(place) else folders.within(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
@@ -17,6 +17,7 @@ from nestbed.training.registry import METHODS
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
     from nestbed.numerics.progress import Progress, Watch
+    from nestbed.policies.base import Policy
     from nestbed.runs.run import Run
     from nestbed.training.config import Config
 
@@ -31,6 +32,7 @@ def train(
     ] = None,
     config: Path | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    start: Path | None = None,
     seed: listing.Whole | None = None,
     seeds: listing.Whole | None = None,
     resume: bool = False,
@@ -64,6 +66,8 @@ def train(
         TOML file of settings; `nestbed config SYSTEM` prints one to start from.
     set
         Single settings, over those of the file: key=value, as in eta=0.5 or policy.head=[64,64].
+    start
+        Folder of a plan, or inputs as CSV, to begin with: feedback is learned on them, without a search.
     seed
         Seed of all randomness, by default 0: the same seed gives the same numbers.
     seeds
@@ -76,6 +80,7 @@ def train(
     tensorboard
         Also write TensorBoard events into the folder.
     """
+    from nestbed.faces.cli import sources
     from nestbed.faces.cli.settings import requested
     from nestbed.faces.terminal import bars
     from nestbed.systems import load
@@ -84,6 +89,7 @@ def train(
     folder = out or Path("runs") / system.rpartition(":")[2]
     places = folders(folder, seed, seeds, resume)
     settings = requested(next(iter(places.values())), resume, method, config, set or []).resolve(model)
+    inputs = None if start is None else sources.inputs(start, model)
     names = {k: f"seed {k}" if len(places) > 1 else system for k in places}
     trained: list[Run] = []
     try:
@@ -91,7 +97,7 @@ def train(
         with bars.Training(list(names.values()), settings.iterations, quiet) as bar:
             for k, place in places.items():
                 watch = bar.of(names[k]), bar.beginning(names[k])
-                trained.append(_train(k, model, settings, place, resume, tensorboard, *watch))
+                trained.append(_train(k, model, settings, place, resume, tensorboard, inputs, *watch))
     except KeyboardInterrupt:
         _stopped(folder, resume)
     _report(trained, system, folder, quiet)
@@ -124,6 +130,7 @@ def _train(
     folder: Path,
     resume: bool,
     tensorboard: bool,
+    start: Policy | None,
     bar: Watch[Run],
     beginning: Watch[Progress],
 ) -> Run:
@@ -141,7 +148,8 @@ def _train(
             watch(run)
 
     key = jax.random.key(seed)
-    run = train(key, system, config, out=folder, resume=resume, progress=progress, beginning=beginning)
+    watched: Any = {"progress": progress, "beginning": beginning}
+    run = train(key, system, config, out=folder, resume=resume, start=start, **watched)
     figures.save_curve([run], folder)
     return run
 

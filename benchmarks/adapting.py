@@ -1,0 +1,233 @@
+"""What adapting is worth: plan, trained policy, replanning and oracle beside IO-SMC² and iDAD, on twelve systems.
+
+    python benchmarks/adapting.py trained replan oracle published best idad wide page
+    python benchmarks/adapting.py trained --systems Reactor Spring
+
+Each number is kept in results/adapting as soon as it is known, and is not computed again; `page` writes what there is
+as docs/results/adapting.md. All of it takes a night on two cores; `trained` and `oracle` half an hour.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+
+import nestbed as nb
+
+PLACE = Path("results/adapting")
+PAGE = Path("docs/results/adapting.md")
+PAPER = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
+EXAMPLES = ("Tank", "Motor", "Quadrotor", "Reactor", "Epidemic", "Drug", "Spring", "Joint")
+RECORDS, REPLANNED = 2048, 128
+"""Records of certificates, and of those of replanning, where every record takes T searches."""
+TIMES = 3.0
+"""How much wider priors are in `wide`."""
+
+
+def load(name: str) -> nb.System:
+    return nb.systems.load(name) if name in PAPER else nb.systems.load(f"examples/{name.lower()}.py:{name}")
+
+
+def seeds(name: str) -> range:
+    return range(3 if name in PAPER else 1)
+
+
+def cell(kind: str, name: str, seed: int, work) -> dict:
+    """Return the numbers of one cell: those that are kept, or what `work` finds."""
+    file = PLACE / kind / f"{name}_{seed}.json"
+    if not file.exists():
+        begun = time.monotonic()
+        found = work()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**found, "wall": time.monotonic() - begun}))
+        print(f"{kind} {name} {seed}: {json.loads(file.read_text())}", flush=True)
+    return json.loads(file.read_text())
+
+
+def told(certificate: nb.Certificate) -> dict:
+    return {"mean": certificate.mean, "low": certificate.interval.low, "high": certificate.interval.high}
+
+
+def run_of(name: str, seed: int, system: nb.System, kind: str = "runs") -> nb.Run:
+    """Return the default training; the folder keeps it."""
+    return nb.train(jax.random.key(seed), system, out=PLACE / kind / f"{name}_{seed}", resume=True)
+
+
+def decision(system: nb.System, policy) -> float:
+    """Return the milliseconds that one design takes, compiled."""
+    step = jax.jit(policy.step)
+    y, u = system.sample_start(jax.random.key(0), 1)[0], jax.numpy.array(system.rest_design)
+    carry = policy.init()
+    jax.block_until_ready(step(jax.random.key(0), carry, y, u))
+    begun = time.perf_counter()
+    for _ in range(20):
+        jax.block_until_ready(step(jax.random.key(0), carry, y, u))
+    return 1e3 * (time.perf_counter() - begun) / 20
+
+
+def trained(name: str, seed: int) -> dict:
+    system = load(name)
+    run = run_of(name, seed, system)
+    found = {each.policy: told(each.certificate) for each in run.comparison}
+    more = run.comparison.difference("learned", "plan")
+    return {
+        "policies": found,
+        "winner": run.winner,
+        "adapting": told(more),
+        "training": sum(row["seconds"] for row in run.metrics),
+        "decision": decision(system, run.policy),
+    }
+
+
+def replan(name: str, seed: int) -> dict:
+    system = load(name)
+    run = run_of(name, seed, system)
+    policies = {
+        "plan": nb.policies.Replay(system, system.designs.clip(system.designs.scale(np.asarray(run.state.plans[0])))),
+        "learned": run.best,
+    }
+    policies["replan"] = nb.policies.Replan(system, plan=policies["plan"])
+    found = nb.compare(jax.random.key(99), system, policies, records=REPLANNED)
+    more = {name: told(found.difference(name, "plan")) for name in ("learned", "replan")}
+    return {**more, "decision": decision(system, policies["replan"])}
+
+
+def oracle(name: str, seed: int) -> dict:
+    system = load(name)
+    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plans[0])))
+    found = nb.oracle(jax.random.key(seed), system, plan)
+    return {"mean": found.mean, "low": found.interval.low, "high": found.interval.high}
+
+
+def _method(name: str, seed: int, config, start=None) -> dict:
+    system = load(name)
+    run = nb.train(jax.random.key(seed), system, config, start=start)
+    found = {
+        kind: told(nb.certificate(jax.random.key(99), system, policy, records=RECORDS))
+        for kind, policy in (("mean", run.policy.mean()), ("sampled", run.policy))
+    }
+    return {**found, "training": sum(row["seconds"] for row in run.metrics)}
+
+
+def published(name: str, seed: int) -> dict:
+    return _method(name, seed, nb.ScoreClimbingConfig(belief="ibis"))
+
+
+def best(name: str, seed: int) -> dict:
+    """IO-SMC² with guided beliefs, from the plan on, four times as many iterations."""
+    system = load(name)
+    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plans[0])))
+    return _method(name, seed, nb.ScoreClimbingConfig(iterations=4 * system.defaults.iterations), plan)
+
+
+def idad(name: str, seed: int) -> dict:
+    return _method(name, seed, nb.IDADConfig())
+
+
+def widened(system: nb.System) -> nb.System:
+    """Return the system with priors three times as wide, in their unconstrained coordinates."""
+    prior = {}
+    for name, known in system.prior.items():
+        base = getattr(known, "base_dist", known)
+        wide = dist.Normal(base.loc, TIMES * base.scale)
+        prior[name] = dist.LogNormal(wide.loc, wide.scale) if isinstance(known, dist.LogNormal) else wide
+    return system.replace(prior=prior)
+
+
+def wide(name: str, seed: int) -> dict:
+    system = load(name)
+    if not all(isinstance(known, dist.LogNormal | dist.Normal) for known in system.prior.values()):
+        return {"skipped": "its prior is neither normal nor log-normal"}
+    system = widened(system)
+    run = run_of(name, seed, system, "wide_runs")
+    found = {each.policy: told(each.certificate) for each in run.comparison}
+    plan = system.designs.clip(system.designs.scale(np.asarray(run.state.plans[0])))
+    left = nb.oracle(jax.random.key(seed), system, plan)
+    more = told(run.comparison.difference("learned", "plan"))
+    return {"policies": found, "winner": run.winner, "adapting": more, "oracle": left.mean}
+
+
+KINDS = {
+    "trained": trained,
+    "oracle": oracle,
+    "replan": replan,
+    "published": published,
+    "best": best,
+    "idad": idad,
+    "wide": wide,
+}
+
+
+def page() -> None:
+    """Write what is known as one page."""
+    lines = [
+        "# What adapting is worth",
+        "",
+        "`python benchmarks/adapting.py`: certified gains in nats with their 95 % intervals; seconds of training and ",
+        "milliseconds of one decision on two cores. Differences are from the plan, on the same rigs.",
+        "",
+        "| system | seed | plan | trained | adapting | oracle | replanning | won | training | decisions |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in (*PAPER, *EXAMPLES):
+        for seed in seeds(name):
+            own, left, anew = (_kept(kind, name, seed) for kind in ("trained", "oracle", "replan"))
+            if own is None:
+                continue
+            again = "–" if anew is None else f"{_interval(anew['replan'])}, {anew['decision']:.1f} ms"
+            gains = " | ".join(f"{own['policies'][part]['mean']:.3f}" for part in ("plan", "learned"))
+            known = "–" if left is None else _interval(left)
+            spent = f"{own['training']:.0f} s | {own['decision']:.2f} ms"
+            worth = _interval(own["adapting"])
+            lines.append(f"| {name} | {seed} | {gains} | {worth} | {known} | {again} | {own['winner']} | {spent} |")
+    lines += ["", "Other methods (mean policy, and with its noise):", ""]
+    lines.append("| system | seed | method | mean | sampled | s |")
+    lines.append("|---|---|---|---|---|---|")
+    names = {"published": "IO-SMC² as published", "best": "IO-SMC² at its best", "idad": "iDAD"}
+    for name in (*PAPER, *EXAMPLES):
+        for seed in seeds(name):
+            for kind, title in names.items():
+                if (found := _kept(kind, name, seed)) is not None:
+                    both = " | ".join(f"{found[part]['mean']:.3f}" for part in ("mean", "sampled"))
+                    lines.append(f"| {name} | {seed} | {title} | {both} | {found['training']:.0f} |")
+    lines += ["", f"Priors {TIMES:g} times as wide:", "", "| system | plan | trained | adapting | oracle |"]
+    lines.append("|---|---|---|---|---|")
+    for name in (*PAPER, *EXAMPLES):
+        if (found := _kept("wide", name, 0)) is not None and "policies" in found:
+            gains = " | ".join(f"{found['policies'][part]['mean']:.3f}" for part in ("plan", "learned"))
+            lines.append(f"| {name} | {gains} | {_interval(found['adapting'])} | {found['oracle']:+.3f} |")
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text("\n".join([*lines, ""]))
+    print(PAGE)
+
+
+def _kept(kind: str, name: str, seed: int) -> dict | None:
+    file = PLACE / kind / f"{name}_{seed}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _interval(found: dict) -> str:
+    return f"{found['mean']:+.3f} ({found['low']:+.3f} to {found['high']:+.3f})"
+
+
+def asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", default=[*KINDS, "page"], choices=[*KINDS, "page"])
+    parser.add_argument("--systems", nargs="*", default=[*PAPER, *EXAMPLES])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    wanted = asked()
+    for asked_for in wanted.kinds:
+        if asked_for == "page":
+            page()
+            continue
+        for system_name in wanted.systems:
+            for k in seeds(system_name):
+                cell(asked_for, system_name, k, lambda n=system_name, k=k: KINDS[asked_for](n, k))  # noqa: B023
+                jax.clear_caches()
