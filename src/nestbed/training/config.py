@@ -212,6 +212,11 @@ class SweepConfig(Config, ABC):
         return self.trajectories
 
     @property
+    def certifies(self) -> bool:
+        """Whether policies are judged by certificates, not by sweeps with the belief."""
+        return bool(BELIEFS.find(self.belief).load().refreshes)
+
+    @property
     def inner(self) -> str:
         """The size of the belief."""
         return BELIEFS.find(self.belief).sized(self.particles, self.moves)

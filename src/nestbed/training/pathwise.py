@@ -219,7 +219,7 @@ class Pathwise(Trainer[PathwiseConfig]):
             "iteration": done + 1,
             **estimated,
             "gain": float(climbed.objective),
-            "noise": self._loud(done + 1),
+            "noise": self._loud(done + 1, state.smooth),
             "gradient_norm": float(climbed.norm),
             "seconds": clock[-1] - clock[0],
             "seconds_gradient": clock[1] - clock[0],
@@ -241,13 +241,15 @@ class Pathwise(Trainer[PathwiseConfig]):
         found = jax.tree.map(np.asarray, state.verdict)
         if found.winner < 0:
             return None
+        if found.winner >= len(COMPARED):
+            raise NestbedError("the run's comparison is damaged; restore the folder from a copy, or train again.")
         names = None if self.target is None else self.target.names
         limits = [*self.system.limits, *(f"the slew of {name}" for name in self.system.slew)]
         estimates = []
         for i, name in enumerate(COMPARED):
             parts = found.lower[i], found.upper[i], found.ess[i]
             own = Certificate(*parts, DRAWS, self.config.horizon, names, origin=(0,))
-            which = limits[found.limit[i]] if found.limit[i] >= 0 else ""
+            which = limits[found.limit[i]] if 0 <= found.limit[i] < len(limits) else ""
             broken = Violation(float(found.broken[i]), RECORDS, which) if limits else None
             estimates.append(PolicyEstimate(own.values, policy=name, certificate=own, violation=broken))
         return Comparison(estimates), COMPARED[int(found.winner)]
@@ -260,10 +262,9 @@ class Pathwise(Trainer[PathwiseConfig]):
         margin = jnp.array(WIDEST if self.system.limits else 0.0)
         return State(jnp.array(0), policy, optimiser, plans, margin, jnp.array(True), policy, jnp.zeros(()), verdict)
 
-    def _loud(self, iteration: int) -> float:
+    def _loud(self, iteration: int, smooth: Bool[Array, ""]) -> float:
         """Return the standard deviation of designs after some iterations."""
-        smooth = self.config.gradient != "score"
-        return float(loudness(self.config, jnp.asarray(iteration / self.config.iterations), smooth))
+        return float(loudness(self.config, jnp.asarray(iteration / self.config.iterations), bool(smooth)))
 
     def _climbed(self, key: jax.Array, choice_key: jax.Array, state: State) -> tuple[Feedback, Any, GradientInfo]:
         """Return a policy after gradient steps; in the first iteration, the best of those on several plans."""
@@ -305,12 +306,12 @@ class Pathwise(Trainer[PathwiseConfig]):
         c, system = self.config, self.system
         learner = state.policy
         plan = feedback.begin(key, system, state.plans[0], c.policy.width).alone()
-        share = self._share(key, learner)
+        share = self._share(jax.random.fold_in(key, 1), learner)  # on other rigs than it is judged on
         made: dict[str, Policy] = {
             name: complying(key, system, baseline(name, system, c.horizon), c.horizon, c.risk) for name in BESIDE
         }
         made[CONSTANT] = complying(key, system, best_constant(key, system, c.horizon, self.target), c.horizon, c.risk)
-        noisy = learner.with_noise(self._loud(c.iterations)).alone(share)
+        noisy = learner.with_noise(self._loud(c.iterations, state.smooth)).alone(share)
         policies = {PLAN: plan, LEARNED: learner.alone(share), NOISY: noisy, **made}
         interrupts.check()
         found = compare(key, system, policies, horizon=c.horizon, records=CERTIFIED, target=self.target)

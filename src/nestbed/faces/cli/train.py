@@ -184,5 +184,28 @@ def _report(trained: list[Run], system: str, folder: Path, quiet: bool) -> None:
     say(f"EIG of the {handed}: {last} nats. Saved in {folder}: the curve is {curve}")
     if trained[0].config.budget:
         say(f"Spent: {trained[0].config.budget}")
+    for run in trained if not quiet else []:
+        _tell_of_noise(run)
     training.verdicts(trained)
     say(f"Next: {shlex.join(['nestbed', 'compare', system, str(folder)])}")
+
+
+def _tell_of_noise(run: Run) -> None:
+    """Say whether a policy gains more with its noise or without, where gains are certified and it was not said yet."""
+    import jax
+
+    from nestbed.evaluation.comparison import compare
+    from nestbed.faces.terminal import say
+
+    if run.config.compares or not getattr(run.config, "certifies", False):
+        return
+    policies = {"mean": run.policy.mean(), "sampled": run.policy}
+    settings: Any = {"horizon": run.config.horizon, "records": run.config.judged}
+    found = compare(jax.random.fold_in(run.key, run.iteration), run.system, policies, **settings)
+    more = found.difference("mean", "sampled")
+    low, high = more.interval
+    which = "better" if low > 0.0 else "worse" if high < 0.0 else "no better or worse"
+    say(
+        f"Without its noise the policy gains {found[0].mean:.2f} nats, with it {found[1].mean:.2f}: without is {which} "
+        f"({more.mean:+.2f}, 95 %: {low:+.2f} to {high:+.2f})."
+    )
