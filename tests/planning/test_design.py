@@ -18,7 +18,7 @@ from nestbed.information import objective, search
 from nestbed.model.target import targeted
 from nestbed.numerics import interrupts
 from nestbed.planning import identifiability, starts
-from nestbed.planning.design import _Budget, _Goal, _handed_out, _identified, _searched, design
+from nestbed.planning.design import Goal, _Budget, _handed_out, _identified, _searched, design
 from nestbed.planning.plan import read_inputs
 from nestbed.policies.signals import Replay
 from toys import Drive, Leak
@@ -120,7 +120,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
     told = []
     monkeypatch.setattr(interrupts, "taken", lambda: len(told) >= 2)
     budget = _Budget(0.0, 20.0, 1000)
-    best, _ = _searched(KEY, _Goal(Leak(), 4, ALL, 0.01), budget, told.append)
+    best, _ = _searched(KEY, Goal(Leak(), 4, ALL, 0.01), budget, told.append)
     assert budget.done == 2
     assert [step.done for step in told] == [1, 2]
     assert told[-1].total == 1000
@@ -160,7 +160,7 @@ def test_classical_signals_fill_any_horizon(horizon):
 
 def test_a_direction_that_nothing_tells_is_named():
     inputs = np.array([[1.0], [-1.0], [1.0], [-1.0]])
-    found = _identified(KEY, _Goal(Product(), 4, ALL, 0.01), inputs, inputs[None])
+    found = _identified(KEY, Goal(Product(), 4, ALL, 0.01), inputs, inputs[None])
     assert [each.name for each in found.directions] == ["a · b", "a / b"]
     best, worst = (each.ratio for each in found.directions)
     assert best < 0.3
@@ -173,7 +173,7 @@ def test_a_direction_that_nothing_tells_is_named():
 
 def test_a_direction_that_other_inputs_tell_is_named():
     """Inputs of 0 tell nothing; the classical ones tell the product."""
-    found = _identified(KEY, _Goal(Product(), 4, ALL, 0.01), np.zeros((4, 1)), np.zeros((1, 4, 1)))
+    found = _identified(KEY, Goal(Product(), 4, ALL, 0.01), np.zeros((4, 1)), np.zeros((1, 4, 1)))
     assert found.directions[0].ratio == pytest.approx(1.0)
     assert min(each.least for each in found.directions) < 0.9
     assert "not by these inputs, but by others" in found.sentence
@@ -204,7 +204,7 @@ class Two(Product):
 def test_the_search_for_a_target_is_not_below_brute_force():
     """Of all sequences of five levels over four experiments, on rigs that neither has seen."""
     system = Two()
-    goal = _Goal(system, 4, targeted(system, "ratio"), 0.01)
+    goal = Goal(system, 4, targeted(system, "ratio"), 0.01)
     found, _ = _searched(KEY, goal, _Budget(time.monotonic(), 1.0, 8), None)
     levels = np.array(list(itertools.product(np.linspace(-1.0, 1.0, 5), repeat=4)))[:, :, None]
     scores = search.score(KEY, system, np.concatenate([levels, found[:1]]), goal.target, 256, 0.0)

@@ -115,26 +115,26 @@ def designed(
     check_risk(risk)
     wanted = targeted(system, target)
     _check_start(system, risk)
-    search_key, final_key, gain_key = jax.random.split(noise.as_key(key), 3)
+    search_key, final_key, gain_key = keys(key)
     begun = time.monotonic()
     budget = _Budget(begun, seconds, rounds, lenient)
-    goal = _Goal(system, steps, wanted, risk)
+    goal = Goal(system, steps, wanted, risk)
     with ThreadPoolExecutor(1) as other:  # compiling takes one core most of the time
-        beside = other.submit(_beside, gain_key, goal)
+        beside = other.submit(baselines, gain_key, goal)
         found, classical = _searched(search_key, goal, budget, progress)
         try:
-            baselines = beside.result()
+            beaten = beside.result()
         except KeyboardInterrupt:  # it was meant for the search
             if not lenient:
                 raise
             interrupts.taken()
-            baselines = _beside(gain_key, goal)
+            beaten = baselines(gain_key, goal)
     best, signal = (
         _replayed(goal, _best_played(final_key, goal, some)) for some in (found[:FINALISTS], classical[:CLASSICAL])
     )
     own = _certified(gain_key, goal, {PLAN: best, SIGNAL: signal}, progress)
-    signals = {PLAN: best, SIGNAL: signal, **baselines.signals}
-    name, comparison = _handed_out(signals, Comparison([own[0], *baselines.comparison, own[1]]), risk)
+    signals = {PLAN: best, SIGNAL: signal, **beaten.signals}
+    name, comparison = _handed_out(signals, Comparison([own[0], *beaten.comparison, own[1]]), risk)
     inputs = signals[name].signal(steps)
     _tell_of_limits(comparison[0].violation, risk)
     spent = time.monotonic() - begun
@@ -142,6 +142,12 @@ def designed(
     names = None if goal.target is None else goal.target.names
     others = _others(final_key, goal, np.asarray(found), inputs)
     return Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk, others)
+
+
+def keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the keys of a search, of its last choice, and of the rigs that all is certified on."""
+    searching, choosing, certifying = jax.random.split(noise.as_key(key), 3)
+    return searching, choosing, certifying
 
 
 SIGNAL = "best signal"
@@ -163,7 +169,7 @@ def _check_start(system: BaseSystem, risk: float) -> None:
                 )
 
 
-class _Goal(NamedTuple):
+class Goal(NamedTuple):
     """What inputs are sought for."""
 
     system: BaseSystem
@@ -207,7 +213,7 @@ class _Budget:
             progress(Searching("design", min(total, round(self.share * total)), total, best))
 
 
-def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Progress] | None) -> tuple[Any, Any]:
+def _searched(key: jax.Array, goal: Goal, budget: _Budget, progress: Watch[Progress] | None) -> tuple[Any, Any]:
     """Return sequences, the best first, and the classical ones in order of their scores."""
     system, horizon, *_ = goal
     start_key, judge_key, round_key = jax.random.split(key, 3)
@@ -252,7 +258,7 @@ def _searched(key: jax.Array, goal: _Goal, budget: _Budget, progress: Watch[Prog
 def _climbed(
     key: jax.Array,
     judge_key: jax.Array,
-    goal: _Goal,
+    goal: Goal,
     unit: Float[np.ndarray, "K T du"],
     share: float,
     islands: int,
@@ -273,7 +279,7 @@ def _climbed(
     return search.Sequences(every.unit[order], every.score[order])
 
 
-def _scored(key: jax.Array, goal: _Goal, unit: Any, rigs: int, margin: float = 0.0) -> Float[np.ndarray, " K"]:
+def _scored(key: jax.Array, goal: Goal, unit: Any, rigs: int, margin: float = 0.0) -> Float[np.ndarray, " K"]:
     return search.score(key, goal.system, unit, goal.target, rigs, margin)
 
 
@@ -303,7 +309,7 @@ def _risks(key: jax.Array, system: BaseSystem, unit: Any, rigs: int) -> Any:
     return jax.lax.map(one, jnp.asarray(unit))
 
 
-def _best_played(key: jax.Array, goal: _Goal, some: Any) -> Any:
+def _best_played(key: jax.Array, goal: Goal, some: Any) -> Any:
     """Return of some sequences, as they can be played, the one that gains most within the risk, or is least risky."""
     played = [_played(key, goal, unit) for unit in some]
     scores = _scored(key, goal, np.stack([np.asarray(unit) for unit, _ in played]), FINAL)
@@ -311,7 +317,7 @@ def _best_played(key: jax.Array, goal: _Goal, some: Any) -> Any:
     return played[int(np.lexsort((-scores, excess))[0])][0]
 
 
-def _played(key: jax.Array, goal: _Goal, unit: Any) -> tuple[Any, float]:
+def _played(key: jax.Array, goal: Goal, unit: Any) -> tuple[Any, float]:
     """Return a sequence as it can be played, scaled towards a calm one until limits are kept, and its risk.
 
     That is the rest design, or the constant one that breaks limits least often where rest itself does not do.
@@ -347,7 +353,7 @@ OTHERS, APART = 4, 0.3
 over the horizon."""
 
 
-def _others(key: jax.Array, goal: _Goal, found: Any, inputs: Float[np.ndarray, "T du"]) -> Any:
+def _others(key: jax.Array, goal: Goal, found: Any, inputs: Float[np.ndarray, "T du"]) -> Any:
     """Return the best of a search that lie in other basins, as they can be played."""
     kept = [np.asarray(goal.system.designs.unscale(inputs))]
     for unit in found:
@@ -364,7 +370,7 @@ class _Baselines(NamedTuple):
     signals: dict[str, Replay]  # those that are fixed beforehand
 
 
-def _beside(key: jax.Array, goal: _Goal) -> _Baselines:
+def baselines(key: jax.Array, goal: Goal) -> _Baselines:
     """Certify the baselines."""
     system, horizon, _, risk = goal
     made = {name: baseline(name, system, horizon) for name in BESIDE}
@@ -376,7 +382,7 @@ def _beside(key: jax.Array, goal: _Goal) -> _Baselines:
 
 def _certified(
     key: jax.Array,
-    goal: _Goal,
+    goal: Goal,
     policies: Mapping[str, Policy],
     progress: Watch[Progress] | None,
 ) -> Comparison:
@@ -384,7 +390,7 @@ def _certified(
     return compare(key, goal.system, policies, progress=progress, **settings)
 
 
-def _replayed(goal: _Goal, unit: Any) -> Replay:
+def _replayed(goal: Goal, unit: Any) -> Replay:
     """Return a sequence of the unit box as a signal."""
     inputs = objective.applied(goal.system, jnp.asarray(unit)[None])[0]
     return Replay(goal.system, goal.system.designs.clip(np.asarray(inputs)))
@@ -411,7 +417,7 @@ def _handed_out(signals: Mapping[str, Replay], comparison: Comparison, risk: flo
 
 
 def _identified(
-    key: jax.Array, goal: _Goal, inputs: Float[np.ndarray, "T du"], found: Float[np.ndarray, "K T du"]
+    key: jax.Array, goal: Goal, inputs: Float[np.ndarray, "T du"], found: Float[np.ndarray, "K T du"]
 ) -> Identifiability:
     """Return what the inputs tell, beside what a search found, classical inputs and random ones."""
     system = goal.system
@@ -428,7 +434,7 @@ def _identified(
     return identify(system, told[0], told[1:], precision, _slopes(goal), len(others))
 
 
-def _slopes(goal: _Goal) -> dict[str, Float[np.ndarray, " d"]]:
+def _slopes(goal: Goal) -> dict[str, Float[np.ndarray, " d"]]:
     """Return how what follows from the parameters changes with their whitened coordinates, in the prior's middle."""
     if goal.target is None:
         return {}

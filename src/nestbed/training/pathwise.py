@@ -9,6 +9,7 @@ rigs, and the simplest that nothing surely beats is handed out.
 import dataclasses
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -16,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from nestbed.evaluation.certificate import Certificate, certificate
-from nestbed.evaluation.comparison import Comparison, PolicyEstimate, best_constant, compare
-from nestbed.evaluation.violation import AIM, RECORDS, Violation, check_risk, complying, violation
+from nestbed.evaluation.comparison import Comparison, PolicyEstimate, compare
+from nestbed.evaluation.violation import AIM, RECORDS, Violation, check_risk, violation
 from nestbed.information import objective
 from nestbed.information.smoothness import smooth
 from nestbed.likelihood.simulation import simulate
@@ -29,23 +30,23 @@ from nestbed.model.target import Target, targeted
 from nestbed.numerics import blocks, interrupts
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.progress import Progress, Watch
-from nestbed.planning.design import BESIDE, WIDEST, adapted, designed
+from nestbed.planning import design
+from nestbed.planning.design import BESIDE, WIDEST, adapted
 from nestbed.planning.plan import PLAN
 from nestbed.policies import feedback
 from nestbed.policies.base import Policy
 from nestbed.policies.feedback import Feedback
-from nestbed.policies.registry import baseline
 from nestbed.policies.signals import Replay
 from nestbed.training import gradient
 from nestbed.training.config import Config, FeedbackConfig, option
 from nestbed.training.gradient import GradientInfo
 from nestbed.training.trainer import Metrics, Trainer, better
 
-LEARNED, NOISY, CONSTANT = "learned", "noisy", "constant"
-COMPARED = (PLAN, LEARNED, NOISY, *BESIDE, CONSTANT)
-"""What is certified in the end."""
-SIMPLER = (CONSTANT, "chirp", "maximum_length", PLAN, LEARNED, NOISY)
-"""What may be handed out, the simplest first."""
+LEARNED, NOISY = "learned", "noisy"
+COMPARED = (PLAN, LEARNED, NOISY, *BESIDE)
+"""What is compared in the end."""
+SIMPLER = (PLAN, LEARNED, NOISY)
+"""What may be handed out, the simplest first; no signal surely beats the plan of a search."""
 CERTIFIED = 1024
 """Records of that certificate."""
 SCORED = 512
@@ -128,7 +129,7 @@ class PathwiseConfig(Config):
 
 
 class Verdict(NamedTuple):
-    """The comparison in the end, by policy in the order of `COMPARED`; nothing before."""
+    """The comparison, by policy in the order of `COMPARED`; of what is learned there is nothing before the end."""
 
     lower: Float[Array, "P R"]
     upper: Float[Array, "P R"]
@@ -149,6 +150,7 @@ class State(NamedTuple):
     smooth: Bool[Array, ""]  # whether gradients go through the simulator
     best: Feedback
     best_eig: Float[Array, ""]
+    rigs: UInt32[Array, " 2"]  # words of the key of the rigs that all is compared on
     verdict: Verdict
 
 
@@ -165,7 +167,7 @@ class Pathwise(Trainer[PathwiseConfig]):
         """Return the plan, searched for or given, with feedback that still has to be learned."""
         c, begun = self.config, time.perf_counter()
         plan_key, smooth_key, policy_key = jax.random.split(key, 3)
-        gain, found = self._planned(plan_key, progress) if start is None else self._given(plan_key, start)
+        compared, found = self._planned(plan_key, progress) if start is None else self._given(plan_key, start)
         plans = jnp.asarray(self.system.designs.unscale(np.resize(found[: c.basins], (c.basins, *found.shape[1:]))))
         through = c.gradient == "pathwise" or (
             c.gradient == "auto" and smooth(smooth_key, self.system, plans[0], self.target)
@@ -177,22 +179,34 @@ class Pathwise(Trainer[PathwiseConfig]):
                 stacklevel=2,
             )
         policy = feedback.begin(policy_key, self.system, plans[0], c.policy.width)
-        state = self._start(policy, plans)._replace(smooth=jnp.array(bool(through)), best_eig=jnp.array(gain.mean))
-        estimated = {"eig": gain.mean, "eig_error": gain.standard_error}
+        plan = next(each for each in compared if each.policy == PLAN)
+        blank = self._start(policy, plans)
+        state = blank._replace(
+            smooth=jnp.array(bool(through)),
+            best_eig=jnp.array(plan.mean),
+            rigs=jax.random.key_data(design.keys(plan_key)[-1]),
+            verdict=self._told(blank.verdict, compared),
+        )
+        estimated = {"eig": plan.mean, "eig_error": plan.standard_error}
         return state, {"iteration": 0, **estimated, "seconds": time.perf_counter() - begun}
 
-    def _planned(self, key: jax.Array, progress: Watch[Progress] | None) -> tuple[Certificate, Any]:
-        """Return what the best plan gains, and the plan with others of other kinds."""
+    def _planned(self, key: jax.Array, progress: Watch[Progress] | None) -> tuple[Comparison, Any]:
+        """Return what the best plan and the baselines gain, and the plan with others of other kinds."""
         c = self.config
         settings: Any = {"horizon": c.horizon, "target": self.target, "risk": c.risk, "rounds": c.rounds}
-        plan = designed(key, self.system, progress=progress, **settings)
+        plan = design.designed(key, self.system, progress=progress, **settings)
         assert plan.others is not None
-        return plan.gain, np.concatenate([plan.inputs[None], plan.others])
+        return plan.comparison, np.concatenate([plan.inputs[None], plan.others])
 
-    def _given(self, key: jax.Array, start: Float[np.ndarray, "T du"]) -> tuple[Certificate, Any]:
-        """Return what given inputs gain, and the inputs."""
-        settings: Any = {"horizon": self.config.horizon, "target": self.target}
-        return certificate(key, self.system, Replay(self.system, start), **settings), start[None]
+    def _given(self, key: jax.Array, start: Float[np.ndarray, "T du"]) -> tuple[Comparison, Any]:
+        """Return what given inputs and the baselines gain, and the inputs."""
+        c, certifying = self.config, design.keys(key)[-1]
+        beside = design.baselines(certifying, design.Goal(self.system, c.horizon, self.target, c.risk)).comparison
+        return Comparison([*self._compared(certifying, {PLAN: Replay(self.system, start)}), *beside]), start[None]
+
+    def _compared(self, key: jax.Array, policies: Mapping[str, Policy]) -> Comparison:
+        c = self.config
+        return compare(key, self.system, policies, horizon=c.horizon, records=CERTIFIED, target=self.target)
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Do one iteration: of the first, the best of a few plans is kept; in the last, all is compared."""
@@ -238,13 +252,16 @@ class Pathwise(Trainer[PathwiseConfig]):
 
     def comparison(self, state: State) -> tuple[Comparison, str] | None:
         """Return the certificates of the last iteration, and which policy won."""
-        found = jax.tree.map(np.asarray, state.verdict)
-        if found.winner < 0:
+        winner = int(state.verdict.winner)
+        if winner < 0:
             return None
-        if found.winner >= len(COMPARED):
+        if winner >= len(COMPARED):
             raise NestbedError("the run's comparison is damaged; restore the folder from a copy, or train again.")
-        names = None if self.target is None else self.target.names
-        limits = [*self.system.limits, *(f"the slew of {name}" for name in self.system.slew)]
+        return self._comparison(state.verdict), COMPARED[winner]
+
+    def _comparison(self, verdict: Verdict) -> Comparison:
+        found = jax.tree.map(np.asarray, verdict)
+        names, limits = None if self.target is None else self.target.names, self._limits
         estimates = []
         for i, name in enumerate(COMPARED):
             parts = found.lower[i], found.upper[i], found.ess[i]
@@ -252,7 +269,7 @@ class Pathwise(Trainer[PathwiseConfig]):
             which = limits[found.limit[i]] if 0 <= found.limit[i] < len(limits) else ""
             broken = Violation(float(found.broken[i]), RECORDS, which) if limits else None
             estimates.append(PolicyEstimate(own.values, policy=name, certificate=own, violation=broken))
-        return Comparison(estimates), COMPARED[int(found.winner)]
+        return Comparison(estimates)
 
     def _start(self, policy: Feedback, plans: Float[Array, "B T du"]) -> State:
         optimiser = gradient.start(transformation(self.config), policy, learned(policy))
@@ -260,7 +277,8 @@ class Pathwise(Trainer[PathwiseConfig]):
         rows = jnp.zeros((size, CERTIFIED))
         verdict = Verdict(rows, rows, rows, jnp.zeros(size), jnp.full(size, -1), jnp.array(-1))
         margin = jnp.array(WIDEST if self.system.limits else 0.0)
-        return State(jnp.array(0), policy, optimiser, plans, margin, jnp.array(True), policy, jnp.zeros(()), verdict)
+        rigs, nothing = jnp.zeros(2, jnp.uint32), jnp.zeros(())
+        return State(jnp.array(0), policy, optimiser, plans, margin, jnp.array(True), policy, nothing, rigs, verdict)
 
     def _loud(self, iteration: int, smooth: Bool[Array, ""]) -> float:
         """Return the standard deviation of designs after some iterations."""
@@ -302,31 +320,21 @@ class Pathwise(Trainer[PathwiseConfig]):
         return {"eig": found.mean, "eig_error": found.standard_error}
 
     def _judged(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
-        """Compare what was learned with all that is simpler, and hand out what won."""
-        c, system = self.config, self.system
-        learner = state.policy
-        plan = feedback.begin(key, system, state.plans[0], c.policy.width).alone()
-        share = self._share(jax.random.fold_in(key, 1), learner)  # on other rigs than it is judged on
-        made: dict[str, Policy] = {
-            name: complying(key, system, baseline(name, system, c.horizon), c.horizon, c.risk) for name in BESIDE
-        }
-        made[CONSTANT] = complying(key, system, best_constant(key, system, c.horizon, self.target), c.horizon, c.risk)
+        """Compare what was learned with all that is simpler, on the same rigs, and hand out what won."""
+        c, learner = self.config, state.policy
+        share = self._share(key, learner)
         noisy = learner.with_noise(self._loud(c.iterations, state.smooth)).alone(share)
-        policies = {PLAN: plan, LEARNED: learner.alone(share), NOISY: noisy, **made}
+        plan = feedback.begin(key, self.system, state.plans[0], c.policy.width).alone()
+        policies = {PLAN: plan, LEARNED: learner.alone(share), NOISY: noisy}
         interrupts.check()
-        found = compare(key, system, policies, horizon=c.horizon, records=CERTIFIED, target=self.target)
+        rigs = jax.random.wrap_key_data(state.rigs, impl="threefry2x32")
+        compared = self._compared(rigs, {name: policies[name] for name in (LEARNED, NOISY)})
+        found = self._comparison(self._told(state.verdict, compared))
         name = handed_out(found, c.risk)
-        winner = policies[name]
-        if not isinstance(winner, Feedback):
-            assert isinstance(winner, Replay)
-            signal = jnp.asarray(system.designs.unscale(winner.signal(c.horizon)))
-            winner = feedback.begin(key, system, signal, c.policy.width).alone()
-        state = state._replace(policy=winner, best=learner, verdict=self._verdict(found, name))
+        verdict = self._told(state.verdict, compared)._replace(winner=jnp.array(COMPARED.index(name)))
         handed = next(each for each in found if each.policy == name)
-        return state._replace(best_eig=jnp.array(found[1].mean)), {
-            "eig": handed.mean,
-            "eig_error": handed.standard_error,
-        }
+        state = state._replace(policy=policies[name], best=learner, best_eig=jnp.array(compared[0].mean))
+        return state._replace(verdict=verdict), {"eig": handed.mean, "eig_error": handed.standard_error}
 
     def _share(self, key: jax.Array, policy: Feedback) -> float:
         """Return how much of the feedback keeps to the limits, as the plan without it does."""
@@ -338,18 +346,27 @@ class Pathwise(Trainer[PathwiseConfig]):
                 return share
         return SHARES[-1]
 
-    def _verdict(self, found: Comparison, name: str) -> Verdict:
-        limits = [*self.system.limits, *(f"the slew of {name}" for name in self.system.slew)]
-        certificates = [each.certificate for each in found if each.certificate is not None]
-        lower, upper = (
-            jnp.asarray(np.stack([getattr(one, part) for one in certificates]))
-            for part in ("lower_values", "upper_values")
-        )
-        ess = jnp.asarray(np.stack([np.resize(one.ess, CERTIFIED) for one in certificates]))
-        broken = [each.violation for each in found]
-        often = jnp.asarray([0.0 if one is None else one.probability for one in broken])
-        which = jnp.asarray([-1 if one is None or not one.limit else limits.index(one.limit) for one in broken])
-        return Verdict(lower, upper, ess, often, which, jnp.array(COMPARED.index(name)))
+    def _told(self, verdict: Verdict, found: Comparison) -> Verdict:
+        """Return the comparison with what was found of some of its policies."""
+        limits = self._limits
+        for each in found:
+            if each.policy in COMPARED and each.certificate is not None:
+                i, own, broken = COMPARED.index(each.policy), each.certificate, each.violation
+                verdict = verdict._replace(
+                    lower=verdict.lower.at[i].set(own.lower_values),
+                    upper=verdict.upper.at[i].set(own.upper_values),
+                    ess=verdict.ess.at[i].set(own.ess),
+                    broken=verdict.broken.at[i].set(0.0 if broken is None else broken.probability),
+                    limit=verdict.limit.at[i].set(
+                        -1 if broken is None or not broken.limit else limits.index(broken.limit)
+                    ),
+                )
+        return verdict
+
+    @property
+    def _limits(self) -> list[str]:
+        """What can be broken, by name."""
+        return [*self.system.limits, *(f"the slew of {name}" for name in self.system.slew)]
 
 
 DRAWS = 64
