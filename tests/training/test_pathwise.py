@@ -224,7 +224,8 @@ def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
     """Without a search; the other methods learn to apply them first."""
     inputs = np.array([[0.5], [-1.0], [1.0]])
     config = dataclasses.replace(SMALL, horizon=3)
-    run = nb.train(KEY, LinearLeak(), config, start=inputs)
+    with pytest.warns(UserWarning, match="maximum_length inputs gain more than what was learned"):
+        run = nb.train(KEY, LinearLeak(), config, start=inputs)
     np.testing.assert_allclose(LinearLeak().designs.scale(np.asarray(run.state.plans[0])), inputs)
     begun = dataclasses.replace(TRAINING, iterations=1)
     run = nb.train(KEY, LinearLeak(), begun, start=nb.policies.Replay(LinearLeak(), inputs))
