@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # a start that compiles all of jax anew takes 6 s instead of 2
 
-.PHONY: demo test test-slow lint bench designs graph paper clean
+.PHONY: demo test test-slow lint bench designs adapting graph paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -43,6 +43,9 @@ bench: .venv/ready  ## every ratio of benchmarks/, one run each
 designs: .venv/ready  ## README's first table and figure: the best inputs for the paper's systems, 8 minutes
 	$(BIN)/python benchmarks/designs.py paper
 	$(BIN)/python docs/designs.py docs/designs.png
+
+adapting: .venv/ready  ## docs/results/adapting.md: what adapting is worth on twelve systems, a night; goes on where it stopped
+	$(BIN)/python benchmarks/adapting.py
 
 graph: .venv/ready  ## docs/dependencies.png: which floor imports from which
 	$(BIN)/python docs/dependencies.py docs/dependencies.png

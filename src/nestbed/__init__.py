@@ -42,7 +42,7 @@ _HOMES = {
     "DivergedError": "nestbed.runs.train",
     "ScoreClimbingConfig": "nestbed.training.score_climbing",
     "IDADConfig": "nestbed.training.idad",
-    "PathwiseConfig": "nestbed.training.pathwise",
+    "PathwiseConfig": "nestbed.training.pathwise_config",
     "FeedbackConfig": "nestbed.training.config",
     "PolicyConfig": "nestbed.training.config",
     "load_run": "nestbed.runs.folder",
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from nestbed.smc.sweep import Sweep, sweep
     from nestbed.training.config import FeedbackConfig, PolicyConfig
     from nestbed.training.idad import IDADConfig
-    from nestbed.training.pathwise import PathwiseConfig
+    from nestbed.training.pathwise_config import PathwiseConfig
     from nestbed.training.score_climbing import ScoreClimbingConfig
 
 

@@ -30,7 +30,7 @@ from nestbed.runs import fingerprint
 from nestbed.runs import folder as runs
 from nestbed.runs.run import Log, fresh
 from nestbed.runs.train import DivergedError
-from nestbed.training.pathwise import PathwiseConfig
+from nestbed.training.pathwise_config import PathwiseConfig
 from nestbed.training.score_climbing import ScoreClimbing, ScoreClimbingConfig
 from nestbed.training.toml import read
 from toys import TRAINING, Leak, LinearLeak

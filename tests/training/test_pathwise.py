@@ -14,7 +14,7 @@ from nestbed.evaluation.comparison import Comparison
 from nestbed.information import smoothness
 from nestbed.numerics import slopes
 from nestbed.policies import feedback
-from nestbed.training import pathwise
+from nestbed.training import ascent, pathwise, verdict
 from toys import TRAINING, Bounded, Follow, Leak, LinearLeak
 
 KEY = jax.random.key(0)
@@ -32,7 +32,7 @@ def policy_for(system, width=4, noise=0.1):
     return eqx.tree_at(lambda p: p.head, policy, head).with_noise(noise)
 
 
-def slope_of(policy, system, way=pathwise.gain, batch=8, key=KEY):
+def slope_of(policy, system, way=ascent.gain, batch=8, key=KEY):
     """Return the gradient by plan and bias of the head."""
 
     @eqx.filter_jit
@@ -52,7 +52,7 @@ def differences(policy, system, step=1e-5):
     @jax.jit
     def value(plan):
         moved = eqx.tree_at(lambda p: p.plan, policy, plan)
-        return pathwise.gain(KEY, system, moved, None, 8, NO_MARGIN)
+        return ascent.gain(KEY, system, moved, None, 8, NO_MARGIN)
 
     found = np.zeros(policy.plan.shape)
     for place in np.ndindex(*found.shape):
@@ -109,7 +109,7 @@ def z_of_scores(way):
             np.concatenate([np.ravel(part) for part in slope_of(policy, system, each, 512, jax.random.key(k))])
             for k in range(12)
         ]
-        for each in (pathwise.gain, way)
+        for each in (ascent.gain, way)
     )
     apart = np.array(scored) - np.mean(through, axis=0)
     return np.abs(apart.mean(axis=0) / (apart.std(axis=0, ddof=1) / np.sqrt(len(apart)))).max()
@@ -118,13 +118,13 @@ def z_of_scores(way):
 @pytest.mark.slow
 def test_score_gradients_are_those_through_the_simulator():
     """Five slopes; Student's t with 11 degrees beyond 6.5 has a chance of 4e-5 each."""
-    assert z_of_scores(pathwise.scored_gain) < 6.5
+    assert z_of_scores(ascent.scored_gain) < 6.5
 
 
 @pytest.mark.slow
 def test_a_score_of_the_wrong_sign_is_caught():
     def turned(key, system, policy, *rest):
-        real = pathwise.scored_gain(key, system, policy, *rest)
+        real = ascent.scored_gain(key, system, policy, *rest)
         return 2.0 * jax.lax.stop_gradient(real) - real
 
     assert z_of_scores(turned) > 6.5
@@ -201,7 +201,7 @@ def test_a_loser_is_kept_and_not_handed_out(monkeypatch):
 
 
 def test_a_simpler_policy_is_handed_out_unless_another_surely_gains_more():
-    values = {name: np.full(64, 1.0) for name in pathwise.COMPARED}
+    values = {name: np.full(64, 1.0) for name in verdict.COMPARED}
     random = np.random.default_rng(0)
 
     def handed(**more):
@@ -210,9 +210,9 @@ def test_a_simpler_policy_is_handed_out_unless_another_surely_gains_more():
             rows = base + more.get(name, 0.0) + 0.1 * random.standard_normal(64)
             own = nb.Certificate(rows, rows, np.ones(64), 64, 2, None, origin=(0,))
             found.append(nb.PolicyEstimate(own.values, policy=name, certificate=own))
-        return pathwise.handed_out(Comparison(found), 0.01)
+        return verdict.handed_out(Comparison(found), 0.01)
 
-    low = dict.fromkeys(pathwise.BESIDE, -0.9)
+    low = dict.fromkeys(verdict.BESIDE, -0.9)
     assert handed(**{**low, "learned": 0.01}) == "plan"
     assert handed(**{**low, "learned": 0.5}) == "learned"
     assert handed(**{**low, "noisy": 0.5}) == "noisy"

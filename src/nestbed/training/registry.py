@@ -25,7 +25,7 @@ METHODS = Registry(
         "pathwise",
         "nestbed.training.pathwise:Pathwise",
         "the best plan with feedback learned on top of it, by gradients through the simulator",
-        config="nestbed.training.pathwise:PathwiseConfig",
+        config="nestbed.training.pathwise_config:PathwiseConfig",
         legend="EIG ± standard error of the policy without its noise (nats), in the last line of what is handed out; "
         "of the iteration's gradient steps: mean Gauss–Newton gain, noise of the designs, mean length of the gradient",
     ),

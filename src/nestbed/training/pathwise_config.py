@@ -1,0 +1,76 @@
+"""What a training of feedback on a plan can be told."""
+
+import dataclasses
+from typing import ClassVar
+
+from nestbed.evaluation.violation import check_risk
+from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.training.config import Config, FeedbackConfig, option
+
+GRADIENTS = ("auto", "pathwise", "score")
+
+
+@dataclasses.dataclass(frozen=True)
+class PathwiseConfig(Config):
+    """The designed plan with feedback, by gradients through the simulator. The horizon comes from `system.defaults`."""
+
+    method: ClassVar[str] = "pathwise"
+    compares: ClassVar[bool] = True
+
+    iterations: int = option(16, "rounds of gradient steps and evaluation; all is compared in the last")
+    learning_rate: float = option(2e-2, "step size of Adam, at the start; it falls to nothing")
+    clip: float = option(5.0, "gradients longer than this are shortened to it; 0: never")
+    rounds: int = option(40, "rounds of the search for the plan that feedback is put on")
+    basins: int = option(3, "plans that feedback is tried on in the first iteration, before it is refined on one")
+    steps: int = option(100, "gradient steps per iteration")
+    batch: int = option(64, "B: simulated rigs per gradient step")
+    noise: float = option(0.5, "standard deviation of the designs at the start, in units of half the box; it falls")
+    gradient: str = option("auto", "pathwise, score (for drifts that jump) or auto: as the drift allows", GRADIENTS)
+    records: int = option(256, "records of the certificate after each iteration")
+    target: tuple[str, ...] = option((), "parameters, or methods (theta), of interest; all parameters if empty")
+    risk: float = option(0.01, "probability with which any of the system's limits may be broken within the horizon")
+    policy: FeedbackConfig = dataclasses.field(default_factory=FeedbackConfig)
+
+    @property
+    def sizes(self) -> FeedbackConfig:
+        """The feedback."""
+        return self.policy
+
+    @property
+    def judged(self) -> int:
+        """As told."""
+        return self.records
+
+    def check(self) -> None:
+        """Raise unless every value is there and possible."""
+        super().check()
+        counts = ("rounds", "basins", "steps", "batch", "records")
+        at_least_one(**{name: getattr(self, name) for name in counts})
+        if self.records < 2:
+            raise NestbedError("records is 1, but an error needs at least 2.")
+        if not 0.0 <= self.noise <= 1.0:
+            raise NestbedError(f"noise is {self.noise!r}, but it must be from 0 to 1, in units of half the box.")
+        check_risk(self.risk)
+
+    @property
+    def headline(self) -> str:
+        """T, and what is spent."""
+        return (
+            f"plan and feedback, T = {self.horizon}, {self.rounds} rounds of search, {self.iterations * self.steps} "
+            f"gradient steps × {self.batch} rigs"
+        )
+
+    @property
+    def details(self) -> str:
+        """The optimiser and the network."""
+        return f"pathwise gradients, adam {self.learning_rate:g}, noise {self.noise:g}, {self.policy}"
+
+    @property
+    def remedies(self) -> str:
+        """A smaller learning rate, and more steps."""
+        return f"{super().remedies} or more steps (now {self.steps})"
+
+    @property
+    def extendable(self) -> bool:
+        """Never: learning rate and noise fall towards the last iteration."""
+        return False
