@@ -106,7 +106,7 @@ def z_of_scores(way):
     policy = policy_for(system, noise=0.2)
     through, scored = (
         [
-            np.concatenate([np.ravel(part) for part in slope_of(policy, system, each, 512, jax.random.key(k))])
+            np.concatenate([np.ravel(part) for part in slope_of(policy, system, each, 8192, jax.random.key(k))])
             for k in range(12)
         ]
         for each in (ascent.gain, way)
