@@ -89,7 +89,7 @@ def replan(name: str, seed: int) -> dict:
     system = load(name)
     run = run_of(name, seed, system)
     policies = {
-        "plan": nb.policies.Replay(system, system.designs.clip(system.designs.scale(np.asarray(run.state.plans[0])))),
+        "plan": nb.policies.Replay(system, system.designs.clip(system.designs.scale(np.asarray(run.state.plan)))),
         "learned": run.best,
     }
     policies["replan"] = nb.policies.Replan(system, plan=policies["plan"])
@@ -100,7 +100,7 @@ def replan(name: str, seed: int) -> dict:
 
 def oracle(name: str, seed: int) -> dict:
     system = load(name)
-    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plans[0])))
+    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plan)))
     found = nb.oracle(jax.random.key(seed), system, plan)
     return {"mean": found.mean, "low": found.interval.low, "high": found.interval.high}
 
@@ -122,7 +122,7 @@ def published(name: str, seed: int) -> dict:
 def best(name: str, seed: int) -> dict:
     """IO-SMC² with guided beliefs, from the plan on, four times as many iterations."""
     system = load(name)
-    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plans[0])))
+    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plan)))
     return _method(name, seed, nb.ScoreClimbingConfig(iterations=4 * system.defaults.iterations), plan)
 
 
@@ -147,7 +147,7 @@ def wide(name: str, seed: int) -> dict:
     system = widened(system)
     run = run_of(name, seed, system, "wide_runs")
     found = {each.policy: told(each.certificate) for each in run.comparison}
-    plan = system.designs.clip(system.designs.scale(np.asarray(run.state.plans[0])))
+    plan = system.designs.clip(system.designs.scale(np.asarray(run.state.plan)))
     left = nb.oracle(jax.random.key(seed), system, plan)
     more = told(run.comparison.difference("learned", "plan"))
     return {"policies": found, "winner": run.winner, "adapting": more, "oracle": left.mean}

@@ -11,7 +11,8 @@ import nestbed as nb
 from nestbed.evaluation import violation as violations
 from nestbed.information import objective, search
 from nestbed.model import limits
-from nestbed.planning.design import adapted, design
+from nestbed.planning.design import design
+from nestbed.planning.playable import adapted
 from toys import Constant, Drive
 
 KEY = jax.random.key(0)

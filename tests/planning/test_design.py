@@ -18,7 +18,9 @@ from nestbed.information import objective, search
 from nestbed.model.target import targeted
 from nestbed.numerics import interrupts
 from nestbed.planning import identifiability, starts
-from nestbed.planning.design import Goal, _Budget, _handed_out, _identified, _searched, design
+from nestbed.planning.design import _handed_out, _identified, design
+from nestbed.planning.evolution import Budget, searched
+from nestbed.planning.goal import Goal
 from nestbed.planning.plan import read_inputs
 from nestbed.policies.signals import Replay
 from toys import Drive, Leak
@@ -119,12 +121,12 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
     """Asked to stop after two rounds of a thousand."""
     told = []
     monkeypatch.setattr(interrupts, "taken", lambda: len(told) >= 2)
-    budget = _Budget(0.0, 20.0, 1000)
-    best, _ = _searched(KEY, Goal(Leak(), 4, ALL, 0.01), budget, told.append)
+    budget = Budget(0.0, 20.0, 1000)
+    best = searched(KEY, Goal(Leak(), 4, ALL, 0.01), budget, told.append)
     assert budget.done == 2
     assert [step.done for step in told] == [1, 2]
     assert told[-1].total == 1000
-    assert np.abs(np.asarray(best)).max() <= 1.0
+    assert np.abs(best.unit).max() <= 1.0
 
 
 def test_as_many_rounds_give_the_same_inputs(plan):
@@ -205,9 +207,9 @@ def test_the_search_for_a_target_is_not_below_brute_force():
     """Of all sequences of five levels over four experiments, on rigs that neither has seen."""
     system = Two()
     goal = Goal(system, 4, targeted(system, "ratio"), 0.01)
-    found, _ = _searched(KEY, goal, _Budget(time.monotonic(), 1.0, 8), None)
+    found = searched(KEY, goal, Budget(time.monotonic(), 1.0, 8), None)
     levels = np.array(list(itertools.product(np.linspace(-1.0, 1.0, 5), repeat=4)))[:, :, None]
-    scores = search.score(KEY, system, np.concatenate([levels, found[:1]]), goal.target, 256, 0.0)
+    scores = search.score(KEY, system, np.concatenate([levels, found.unit[:1]]), goal.target, 256, 0.0)
     assert scores[-1] > scores[:-1].max() - 0.01
     assert scores[-1] > np.median(scores) + 0.05
 

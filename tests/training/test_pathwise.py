@@ -226,7 +226,7 @@ def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
     config = dataclasses.replace(SMALL, horizon=3)
     with pytest.warns(UserWarning, match="maximum_length inputs gain more than what was learned"):
         run = nb.train(KEY, LinearLeak(), config, start=inputs)
-    np.testing.assert_allclose(LinearLeak().designs.scale(np.asarray(run.state.plans[0])), inputs)
+    np.testing.assert_allclose(LinearLeak().designs.scale(np.asarray(run.state.plan)), inputs)
     begun = dataclasses.replace(TRAINING, iterations=1)
     run = nb.train(KEY, LinearLeak(), begun, start=nb.policies.Replay(LinearLeak(), inputs))
     imitated = nb.load_policy(run.save(tmp_path / "imitated") / "policy_best.npz", LinearLeak()).mean()

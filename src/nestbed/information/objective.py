@@ -35,6 +35,13 @@ class Situation(NamedTuple):
     first: Float[Array, " dy"] | None = None  # what was seen last; None: the rig is yet to be started
 
 
+def of_one_rig(system: BaseSystem, w: Components, horizon: int) -> Situation:
+    """Return the start of a record on a rig whose parameters are told to the search, though not to the belief."""
+    known = jnp.diag(jnp.asarray(precision(system)))
+    rest, left = jnp.array(system.rest_design), jnp.asarray(horizon)
+    return Situation(tuple(jnp.reshape(jnp.asarray(value), (1,)) for value in w), known, rest, left)
+
+
 class Rigs(NamedTuple):
     """R rigs to try sequences on: the same parameters, starts and noise for all."""
 

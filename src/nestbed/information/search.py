@@ -127,6 +127,25 @@ def climb(
     return Sequences(np.where(better[:, None, None], climbed, unit), np.where(better, after, before))
 
 
+def evolve(
+    key: jax.Array,
+    system: BaseSystem,
+    sequences: Shaped[Any, "K T du"],
+    target: Target | None,
+    rounds: int,
+    margin: float,
+    situation: Situation | None = None,
+) -> Float[np.ndarray, "K T du"]:
+    """Return sequences, the best first, after rounds of which the better half goes on with a child each."""
+    for turn in range(rounds):
+        climb_key, judge_key, child_key = jax.random.split(jax.random.fold_in(key, turn), 3)
+        rate = FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (turn / max(1, rounds - 1))
+        climbed = climb(climb_key, judge_key, system, sequences, target, rate, margin, situation)
+        elite = climbed.unit[np.argsort(-climbed.score, kind="stable")[: len(sequences) // 2]]
+        sequences = np.concatenate([elite, np.asarray(mutate(child_key, jnp.asarray(elite)))])
+    return np.asarray(sequences)
+
+
 def score(
     key: jax.Array,
     system: BaseSystem,
@@ -164,19 +183,20 @@ def information(
 
 
 @eqx.filter_jit
-def mutate(key: jax.Array, unit: Float[Array, "K T du"]) -> Float[Array, "K T du"]:
-    """Return a child of each sequence."""
-    count, length, channels = unit.shape
+def mutate(key: jax.Array, unit: Float[Array, "K T du"], left: Int[Array, ""] | None = None) -> Float[Array, "K T du"]:
+    """Return a child of each sequence; where only some steps are left, it differs in those."""
+    count, rows, channels = unit.shape
+    length = rows if left is None else jnp.clip(left, 1, rows)
     numbers = noise.uniforms(key, (8, count, 1, channels))
-    time = jnp.arange(length)[:, None]
+    time = jnp.arange(rows)[:, None]
     begin = jnp.floor(numbers[0] * length)
     width = jnp.floor(length ** numbers[1])
     inside = (time >= begin) & (time < begin + width)
     limit = jnp.where(numbers[2] < 0.5, -1.0, 1.0)
     shift = jnp.floor((2.0 * numbers[3, :, 0, 0] - 1.0) * 0.3 * length).astype(jnp.int32)
-    shifted = jax.vmap(lambda rows, by: rows[(jnp.arange(length) - by) % length])(unit, shift)
+    shifted = jax.vmap(lambda parent, by: parent[(jnp.arange(rows) - by) % length])(unit, shift)
     shaken = unit + 0.7 * numbers[4] * noise.normals(key, unit.shape, 1)
-    stretched = jax.vmap(lambda rows, by: rows[jnp.clip((jnp.arange(length) * by).astype(jnp.int32), 0, length - 1)])(
+    stretched = jax.vmap(lambda parent, by: parent[jnp.clip((jnp.arange(rows) * by).astype(jnp.int32), 0, length - 1)])(
         unit, 0.6 + 0.8 * numbers[5, :, 0, 0]
     )
     set_to, turned = jnp.where(inside, limit, unit), jnp.where(inside, -unit, unit)

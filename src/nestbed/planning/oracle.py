@@ -20,8 +20,8 @@ from nestbed.numerics.intervals import Interval, of_mean
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.policies.signals import inputs_of
 
-RIGS, ROUNDS, KEPT = 32, 10, 4
-"""Rigs that get a plan each, rounds of its search, and sequences that go on from one round to the next."""
+RIGS, ROUNDS = 32, 10
+"""Rigs that get a plan each, and rounds of its search."""
 JUDGES = 128
 """Times that noise is drawn anew for each rig, to tell what both plans gain on it."""
 
@@ -80,11 +80,9 @@ def oracle(
     key, wanted = noise.as_key(key), targeted(system, target)
     unit = np.asarray(system.designs.unscale(inputs_of(system, plan)))
     w = proposal.whiten(system.parameters, system.parameters.sample(jax.random.fold_in(key, rigs), (rigs,)))
-    known = jnp.diag(jnp.asarray(objective.precision(system)))
-    rest, left = jnp.array(system.rest_design), jnp.asarray(len(unit))
 
     def one(i: int) -> float:
-        situation = Situation(tuple(value[i : i + 1] for value in w), known, rest, left)
+        situation = objective.of_one_rig(system, tuple(value[i] for value in w), len(unit))
         return _more(jax.random.fold_in(key, i), system, unit, wanted, situation)
 
     first = one(0)  # so that it is compiled once
@@ -96,16 +94,9 @@ def _more(
     key: jax.Array, system: BaseSystem, unit: Float[np.ndarray, "T du"], target: Target | None, situation: Situation
 ) -> float:
     """Return how much more than a plan the best sequence gains on one rig; the plan is among those it starts from."""
-    search_key, child_key, judge_key, tell_key = jax.random.split(key, 4)
-    sequences = np.repeat(unit[None], search.TOGETHER, axis=0)
-    for turn in range(ROUNDS):
-        children = search.mutate(jax.random.fold_in(child_key, turn), jnp.asarray(sequences[KEPT:]))
-        sequences = np.concatenate([sequences[:KEPT], np.asarray(children)])
-        rate = search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** (turn / max(1, ROUNDS - 1))
-        keys = jax.random.fold_in(search_key, turn), jax.random.fold_in(judge_key, turn)
-        climbed = search.climb(*keys, system, sequences, target, rate, 0.0, situation)
-        best = np.argsort(-climbed.score, kind="stable")[:KEPT]
-        sequences = climbed.unit[np.resize(best, search.TOGETHER)]
-    both = np.stack([unit, sequences[0]])
-    before, after = search.score(tell_key, system, both, target, JUDGES, 0.0, situation)
+    search_key, child_key, tell_key = jax.random.split(key, 3)
+    children = search.mutate(child_key, jnp.asarray(np.repeat(unit[None], search.TOGETHER - 1, axis=0)))
+    sequences = np.concatenate([unit[None], np.asarray(children)])
+    best = search.evolve(search_key, system, sequences, target, ROUNDS, 0.0, situation)[0]
+    before, after = search.score(tell_key, system, np.stack([unit, best]), target, JUDGES, 0.0, situation)
     return float(after - before)

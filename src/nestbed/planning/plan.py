@@ -47,7 +47,6 @@ class Plan:
     seconds: float  # that it took
     origin: str = PLAN  # the plan itself, or the baseline that gained more, whose signal was taken instead
     risk: float = 0.01  # probability with which limits may be broken
-    others: Float[np.ndarray, "K T du"] | None = None  # inputs of other kinds that the search ended with, not kept
 
     @property
     def policy(self) -> Replay:

@@ -192,7 +192,7 @@ class Replan(Hashable):
     def _round(self, key: jax.Array, plan: Float[Array, "T du"], situation: Situation) -> Float[Array, "T du"]:
         child_key, climb_key, judge_key = jax.random.split(key, 3)
         system, target = self.system, self.target
-        children = search.mutate(child_key, jnp.broadcast_to(plan, (self.candidates - 1, *plan.shape)))
+        children = search.mutate(child_key, jnp.broadcast_to(plan, (self.candidates - 1, *plan.shape)), situation.left)
         sequences = jnp.concatenate([plan[None], children])
         rate, steps = jnp.asarray(search.LAST_RATE * 2.0), jnp.asarray(self.steps)
         climbed = search.steps_uphill(climb_key, system, sequences, target, rate, steps, self.margin, situation).unit
@@ -219,11 +219,4 @@ def _searched(key: jax.Array, system: BaseSystem, horizon: int, target: Target |
     known = np.stack([np.asarray(system.designs.unscale(signal.signal(horizon))) for signal in signals])
     sequences = np.clip(np.resize(known, (FIRST, *known.shape[1:])), -1.0, 1.0)
     margin = MARGIN if system.limits else 0.0
-    for turn in range(FIRST_ROUNDS):
-        keys = jax.random.split(jax.random.fold_in(key, turn), 3)
-        rate = search.FIRST_RATE * (search.LAST_RATE / search.FIRST_RATE) ** (turn / (FIRST_ROUNDS - 1))
-        climbed = search.climb(keys[0], keys[1], system, sequences, target, rate, margin)
-        order = np.argsort(-climbed.score, kind="stable")
-        elite = climbed.unit[order[: FIRST // 2]]
-        sequences = np.concatenate([elite, np.asarray(search.mutate(keys[2], jnp.asarray(elite)))])
-    return sequences[0]
+    return search.evolve(key, system, sequences, target, FIRST_ROUNDS, margin)[0]

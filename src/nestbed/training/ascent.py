@@ -35,7 +35,7 @@ def learned(policy: Feedback) -> Any:
 
 def transformation(config: PathwiseConfig) -> optax.GradientTransformation:
     """Return Adam with a falling rate, larger for the plan; a gradient that is not finite is passed over."""
-    first, count = config.learning_rate, config.iterations * config.steps
+    first, count = config.learning_rate, config.turns * config.steps
     rate = optax.linear_schedule(first, LAST_RATE * first, count)
 
     def faster(updates: Any, _: Any = None) -> Any:
@@ -59,7 +59,7 @@ def ascend(
     smooth: bool,
 ) -> tuple[Feedback, Any, GradientInfo]:
     """Do an iteration's gradient steps, each on rigs of its own, with noise that falls; `share` of all are done."""
-    shares = share + jnp.arange(config.steps) / (config.iterations * config.steps)
+    shares = share + jnp.arange(config.steps) / (config.turns * config.steps)
     sds = loudness(config, shares, smooth)
 
     def value(policy: Feedback, batch: Any) -> Float[Array, ""]:
@@ -117,7 +117,6 @@ def _played(
 @eqx.filter_jit
 def score(
     key: jax.Array,
-    system: BaseSystem,
     policy: Feedback,
     target: Target | None,
     config: PathwiseConfig,
@@ -125,5 +124,5 @@ def score(
 ) -> Float[Array, ""]:
     """Return the gain of the mean policy, on the same rigs for all."""
     keys = jax.random.split(key, SCORED // config.batch + 1)
-    values = jax.lax.map(lambda k: gain(k, system, policy, target, config.batch, margin), keys)
+    values = jax.lax.map(lambda k: gain(k, policy.system, policy, target, config.batch, margin), keys)
     return jnp.mean(values)

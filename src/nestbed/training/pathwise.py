@@ -1,9 +1,10 @@
 """Pathwise feedback: the best plan there is, and a network that changes it by what is seen.
 
 The plan comes from the search of `nb.design`. The network on top of it climbs the expected Gauss–Newton gain by
-gradients through simulator and policy, on new rigs at every step: first on a few plans of different kinds, then on the
-one that came furthest. In the end plan, feedback with and without its noise and the baselines are certified on the same
-rigs, and the simplest that nothing surely beats is handed out.
+gradients through simulator and policy, on new rigs at every step: first on it
+and on plans for known rigs, the better half of which goes on, then on the one that came furthest. In the end plan,
+feedback with and without its noise and the baselines are certified on the same rigs, and the simplest that nothing
+surely beats is handed out.
 """
 
 import time
@@ -25,10 +26,11 @@ from nestbed.model.system import BaseSystem
 from nestbed.model.target import targeted
 from nestbed.numerics import blocks, interrupts
 from nestbed.numerics.errors import NestbedError
-from nestbed.numerics.progress import Progress, Watch
+from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import design
-from nestbed.planning.design import WIDEST, adapted
+from nestbed.planning.goal import Goal
 from nestbed.planning.plan import PLAN
+from nestbed.planning.playable import WIDEST, adapted
 from nestbed.policies import feedback
 from nestbed.policies.base import Policy
 from nestbed.policies.feedback import Feedback
@@ -36,7 +38,7 @@ from nestbed.policies.signals import Replay
 from nestbed.training import gradient
 from nestbed.training.ascent import ascend, learned, loudness, score, transformation
 from nestbed.training.gradient import GradientInfo
-from nestbed.training.pathwise_config import PathwiseConfig
+from nestbed.training.pathwise_config import TURNS, PathwiseConfig
 from nestbed.training.trainer import Metrics, Trainer, better
 from nestbed.training.verdict import CERTIFIED, COMPARED, LEARNED, NOISY, Verdict, handed_out
 
@@ -50,7 +52,7 @@ class State(NamedTuple):
     iteration: Int[Array, ""]
     policy: Feedback  # without the noise it is trained with; in the end that which won
     optimiser: Any
-    plans: Float[Array, "B T du"]  # that feedback is tried on, in the unit box, the best first
+    plan: Float[Array, "T du"]  # the best without feedback, in the unit box
     margin: Float[Array, ""]  # standard deviations that are kept from limits
     smooth: Bool[Array, ""]  # whether gradients go through the simulator
     best: Feedback
@@ -73,9 +75,9 @@ class Pathwise(Trainer[PathwiseConfig]):
         c, begun = self.config, time.perf_counter()
         plan_key, smooth_key, policy_key = jax.random.split(key, 3)
         compared, found = self._planned(plan_key, progress) if start is None else self._given(plan_key, start)
-        plans = jnp.asarray(self.system.designs.unscale(np.resize(found[: c.basins], (c.basins, *found.shape[1:]))))
+        units = jnp.asarray(self.system.designs.unscale(found))
         through = c.gradient == "pathwise" or (
-            c.gradient == "auto" and smooth(smooth_key, self.system, plans[0], self.target)
+            c.gradient == "auto" and smooth(smooth_key, self.system, units[0], self.target)
         )
         if c.gradient == "auto" and not through:
             warnings.warn(
@@ -83,46 +85,74 @@ class Pathwise(Trainer[PathwiseConfig]):
                 "so that gradients through the simulator mislead: score gradients are taken, which need more steps.",
                 stacklevel=2,
             )
-        policy = feedback.begin(policy_key, self.system, plans[0], c.policy.width)
         plan = next(each for each in compared if each.policy == PLAN)
-        blank = self._start(policy, plans)
+        policies = [feedback.begin(policy_key, self.system, unit, c.policy.width) for unit in units]
+        blank = self._start(policies[0])
         state = blank._replace(
+            plan=units[0],
             smooth=jnp.array(bool(through)),
             best_eig=jnp.array(plan.mean),
             rigs=jax.random.key_data(design.keys(plan_key)[-1]),
             verdict=blank.verdict.given(self.system, compared),
         )
+        policy, optimiser = self._tried(policy_key, state, policies, progress)
         estimated = {"eig": plan.mean, "eig_error": plan.standard_error}
+        state = state._replace(policy=policy, optimiser=optimiser)
         return state, {"iteration": 0, **estimated, "seconds": time.perf_counter() - begun}
 
     def _planned(self, key: jax.Array, progress: Watch[Progress] | None) -> tuple[Comparison, Any]:
-        """Return what the best plan and the baselines gain, and the plan with others of other kinds."""
+        """Return what the best plan and the baselines gain, and the plan, with others for known rigs."""
         c = self.config
         settings: Any = {"horizon": c.horizon, "target": self.target, "risk": c.risk, "rounds": c.rounds}
-        plan = design.designed(key, self.system, progress=progress, **settings)
-        assert plan.others is not None
-        return plan.comparison, np.concatenate([plan.inputs[None], plan.others])
+        plan, others = design.designed(key, self.system, progress=progress, rigs=c.basins - 1, **settings)
+        return plan.comparison, np.concatenate([plan.inputs[None], others])
 
     def _given(self, key: jax.Array, start: Float[np.ndarray, "T du"]) -> tuple[Comparison, Any]:
         """Return what given inputs and the baselines gain, and the inputs."""
         c, certifying = self.config, design.keys(key)[-1]
-        beside = design.baselines(certifying, design.Goal(self.system, c.horizon, self.target, c.risk)).comparison
+        beside = design.baselines(certifying, Goal(self.system, c.horizon, self.target, c.risk)).comparison
         return Comparison([*self._compared(certifying, {PLAN: Replay(self.system, start)}), *beside]), start[None]
+
+    def _tried(
+        self, key: jax.Array, state: State, policies: list[Feedback], progress: Watch[Progress] | None
+    ) -> tuple[Feedback, Any]:
+        """Return feedback, a little learned, on the plan where it came furthest: half go on after each turn."""
+        climb_key, choice_key = jax.random.split(key)
+        found = [(policy, state.optimiser) for policy in policies]
+        for turn in range(TURNS):
+            watch = renamed(progress, f"feedback on {len(found)} plans, turn {turn + 1} of {TURNS}")
+            found = self._turn(jax.random.fold_in(climb_key, turn), state, found, turn, watch)
+            scores = [float(score(choice_key, policy, self.target, self.config, state.margin)) for policy, _ in found]
+            order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+            kept = 1 if turn == TURNS - 1 else -(-len(found) // 2)
+            found = [found[i] for i in order[:kept]]
+        return found[0]
+
+    def _turn(
+        self, key: jax.Array, state: State, found: list[tuple[Feedback, Any]], turn: int, watch: Watch[Progress] | None
+    ) -> list[tuple[Feedback, Any]]:
+        """Return several policies after one more turn of gradient steps; the first is alone, so that one compiles."""
+
+        def on(i: int) -> tuple[Feedback, Any]:
+            return self._ascended(key, state, *found[i], turn)[:2]
+
+        first = on(0)
+        return [first, *(blocks.run(len(found) - 1, 1, lambda i: on(i + 1), watch) if found[1:] else [])]
 
     def _compared(self, key: jax.Array, policies: Mapping[str, Policy]) -> Comparison:
         c = self.config
         return compare(key, self.system, policies, horizon=c.horizon, records=CERTIFIED, target=self.target)
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
-        """Do one iteration: of the first, the best of a few plans is kept; in the last, all is compared."""
-        climb_key, choice_key, evaluation_key = jax.random.split(key, 3)
+        """Do one iteration; in the last, all is compared."""
+        climb_key, margin_key, evaluation_key = jax.random.split(key, 3)
         clock = [time.perf_counter()]
         done = int(state.iteration)
 
         # Climb
-        learner, optimiser, climbed = self._climbed(climb_key, choice_key, state)
+        learner, optimiser, climbed = self._ascended(climb_key, state, state.policy, state.optimiser, TURNS + done)
         climbed.check()
-        margin = self._margin(choice_key, state.margin, learner)
+        margin = self._margin(margin_key, state.margin, learner)
         clock.append(time.perf_counter())
 
         # Evaluate
@@ -149,11 +179,7 @@ class Pathwise(Trainer[PathwiseConfig]):
         """Return the shapes and types of a state, to read a saved one into."""
         c = self.config
 
-        def blank() -> State:
-            policy = c.policy.make(jax.random.key(0), self.system, c.horizon)
-            return self._start(policy, jnp.zeros((c.basins, *policy.plan.shape)))
-
-        return eqx.filter_eval_shape(blank)
+        return eqx.filter_eval_shape(lambda: self._start(c.policy.make(jax.random.key(0), self.system, c.horizon)))
 
     def comparison(self, state: State) -> tuple[Comparison, str] | None:
         """Return the certificates of the last iteration, and which policy won."""
@@ -164,38 +190,34 @@ class Pathwise(Trainer[PathwiseConfig]):
             raise NestbedError("the run's comparison is damaged; restore the folder from a copy, or train again.")
         return state.verdict.comparison(self.system, self.config.horizon, self.target), COMPARED[winner]
 
-    def _start(self, policy: Feedback, plans: Float[Array, "B T du"]) -> State:
+    def _start(self, policy: Feedback) -> State:
         optimiser = gradient.start(transformation(self.config), policy, learned(policy))
         margin = jnp.array(WIDEST if self.system.limits else 0.0)
         rigs, nothing = jnp.zeros(2, jnp.uint32), jnp.zeros(())
         return State(
-            jnp.array(0), policy, optimiser, plans, margin, jnp.array(True), policy, nothing, rigs, Verdict.blank()
+            jnp.array(0),
+            policy,
+            optimiser,
+            policy.plan,
+            margin,
+            jnp.array(True),
+            policy,
+            nothing,
+            rigs,
+            Verdict.blank(),
         )
 
     def _loud(self, iteration: int, smooth: Bool[Array, ""]) -> float:
         """Return the standard deviation of designs after some iterations."""
-        return float(loudness(self.config, jnp.asarray(iteration / self.config.iterations), bool(smooth)))
+        return float(loudness(self.config, jnp.asarray((TURNS + iteration) / self.config.turns), bool(smooth)))
 
-    def _climbed(self, key: jax.Array, choice_key: jax.Array, state: State) -> tuple[Feedback, Any, GradientInfo]:
-        """Return a policy after gradient steps; in the first iteration, the best of those on several plans."""
-        c = self.config
-
-        def on(policy: Feedback, optimiser: Any) -> tuple[Feedback, Any, GradientInfo]:
-            share = jnp.asarray((float(state.iteration)) / c.iterations)
-            numbers = share, state.margin
-            return ascend(key, self.system, policy, optimiser, self.target, c, *numbers, smooth=bool(state.smooth))
-
-        if int(state.iteration) > 0:
-            return on(state.policy, state.optimiser)
-        others = [feedback.begin(choice_key, self.system, plan, c.policy.width) for plan in state.plans[1:]]
-        others = [policy for i, policy in enumerate(others, 1) if _is_new(state.plans, i)]
-        tried = [on(state.policy, state.optimiser)]
-        if not others:
-            return tried[0]
-        tried += blocks.run(len(others), 1, lambda i: on(others[i], state.optimiser))
-        margin = state.margin
-        scores = [float(score(choice_key, self.system, found[0], self.target, c, margin)) for found in tried]
-        return tried[int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))]
+    def _ascended(
+        self, key: jax.Array, state: State, policy: Feedback, optimiser: Any, turns: int
+    ) -> tuple[Feedback, Any, GradientInfo]:
+        """Return a policy after one more turn of gradient steps."""
+        numbers = jnp.asarray(turns / self.config.turns), state.margin
+        smooth = bool(state.smooth)
+        return ascend(key, self.system, policy, optimiser, self.target, self.config, *numbers, smooth=smooth)
 
     def _margin(self, key: jax.Array, margin: Float[Array, ""], policy: Feedback) -> Float[Array, ""]:
         """Return how far to keep from limits, by how often they are broken."""
@@ -216,7 +238,7 @@ class Pathwise(Trainer[PathwiseConfig]):
         c, learner = self.config, state.policy
         share = self._share(key, learner)
         noisy = learner.with_noise(self._loud(c.iterations, state.smooth)).alone(share)
-        plan = feedback.begin(key, self.system, state.plans[0], c.policy.width).alone()
+        plan = feedback.begin(key, self.system, state.plan, c.policy.width).alone()
         policies = {PLAN: plan, LEARNED: learner.alone(share), NOISY: noisy}
         interrupts.check()
         rigs = jax.random.wrap_key_data(state.rigs, impl="threefry2x32")
@@ -227,7 +249,10 @@ class Pathwise(Trainer[PathwiseConfig]):
         verdict = verdict._replace(winner=jnp.array(COMPARED.index(name)))
         handed = next(each for each in found if each.policy == name)
         state = state._replace(policy=policies[name], best=learner, best_eig=jnp.array(compared[0].mean))
-        return state._replace(verdict=verdict), {"eig": handed.mean, "eig_error": handed.standard_error}
+        more = found.difference(LEARNED, PLAN)
+        adapting = {"adapting": more.mean, "adapting_low": more.interval.low, "adapting_high": more.interval.high}
+        estimated = {"eig": handed.mean, "eig_error": handed.standard_error, **adapting}
+        return state._replace(verdict=verdict), estimated
 
     def _share(self, key: jax.Array, policy: Feedback) -> float:
         """Return how much of the feedback keeps to the limits, as the plan without it does."""
@@ -238,8 +263,3 @@ class Pathwise(Trainer[PathwiseConfig]):
             if found.probability <= AIM * self.config.risk:
                 return share
         return SHARES[-1]
-
-
-def _is_new(plans: Float[Array, "B T du"], i: int) -> bool:
-    """Return whether a plan is none of those before it, which fill up the list where there were too few."""
-    return not any(bool(jnp.all(plans[i] == plans[j])) for j in range(i))

@@ -8,6 +8,8 @@ from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.training.config import Config, FeedbackConfig, option
 
 GRADIENTS = ("auto", "pathwise", "score")
+TURNS = 2
+"""As many steps as an iteration has, so often, are taken on several plans before one is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +19,13 @@ class PathwiseConfig(Config):
     method: ClassVar[str] = "pathwise"
     compares: ClassVar[bool] = True
 
-    iterations: int = option(16, "rounds of gradient steps and evaluation; all is compared in the last")
+    iterations: int = option(12, "rounds of gradient steps and evaluation; all is compared in the last")
     learning_rate: float = option(2e-2, "step size of Adam, at the start; it falls to nothing")
     clip: float = option(5.0, "gradients longer than this are shortened to it; 0: never")
     rounds: int = option(40, "rounds of the search for the plan that feedback is put on")
-    basins: int = option(3, "plans that feedback is tried on in the first iteration, before it is refined on one")
+    basins: int = option(
+        5, "plans that feedback is tried on before it is refined on one: the best, and others for known rigs"
+    )
     steps: int = option(100, "gradient steps per iteration")
     batch: int = option(64, "B: simulated rigs per gradient step")
     noise: float = option(0.5, "standard deviation of the designs at the start, in units of half the box; it falls")
@@ -41,6 +45,11 @@ class PathwiseConfig(Config):
         """As told."""
         return self.records
 
+    @property
+    def turns(self) -> int:
+        """Turns of gradient steps on the plan that is chosen, in all."""
+        return TURNS + self.iterations
+
     def check(self) -> None:
         """Raise unless every value is there and possible."""
         super().check()
@@ -56,7 +65,7 @@ class PathwiseConfig(Config):
     def headline(self) -> str:
         """T, and what is spent."""
         return (
-            f"plan and feedback, T = {self.horizon}, {self.rounds} rounds of search, {self.iterations * self.steps} "
+            f"plan and feedback, T = {self.horizon}, {self.rounds} rounds of search, {self.turns * self.steps} "
             f"gradient steps × {self.batch} rigs"
         )
 

@@ -60,9 +60,10 @@ class Training:
 
         def show(step: "progress.Progress") -> None:
             best = getattr(step, "best", None)
-            if self.live is not None and best is not None:
-                status = f"searching for the plan, {step.done} of {step.total} rounds: {best:.2f} nats"
-                self.bar.update(self.tasks[name], status=status)
+            what = step.name if best is None else "searching for the plan, rounds"
+            gained = "" if best is None else f": {best:.2f} nats"
+            if self.live is not None:
+                self.bar.update(self.tasks[name], status=f"{what}, {step.done} of {step.total}{gained}")
 
         return show
 

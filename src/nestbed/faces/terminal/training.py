@@ -29,6 +29,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """What a metric is shown by: a heading and a way to write the number; others go by their names."""
 UNSHOWN = ("iteration", "rejuvenated", "seconds_sweep", "seconds_gradient", "seconds_evaluation")
+ADAPTING = ("adapting", "adapting_low", "adapting_high")
+"""What adapting gains, with its interval: of the last iteration only, so it is told in a sentence."""
 """Metrics that are shown otherwise, or not at all, to save room."""
 
 
@@ -63,7 +65,10 @@ def verdicts(logs: "Sequence[Log]") -> None:
 def _columns(logs: "Sequence[Log]") -> list[str]:
     """Return the metrics to show, those that are known first."""
     names = dict.fromkeys(name for log in logs for row in log.metrics for name in row)
-    return [*(name for name in COLUMNS if name in names), *(n for n in names if n not in (*COLUMNS, *UNSHOWN))]
+    return [
+        *(name for name in COLUMNS if name in names),
+        *(n for n in names if n not in (*COLUMNS, *UNSHOWN, *ADAPTING)),
+    ]
 
 
 def _column(name: str) -> tuple[str, Callable[[Any], str]]:
@@ -81,5 +86,12 @@ def _summary(logs: "Sequence[Log]") -> str:
         last = [log.metrics[-1]["eig"] for log in logs]
         return f"Last EIG of {len(logs)} trainings: {mean(last):.2f} ± {stdev(last):.2f} nats (mean ± sd)."
     done = f"{logs[0].iteration} of {logs[0].config.iterations} iterations done"
+    row = logs[0].metrics[-1]
+    if all(name in row for name in ADAPTING):
+        more, low, high = (row[name] for name in ADAPTING)
+        return (
+            f"{done}; what is handed out gains {row['eig']:.2f} nats; adapting gains {more:+.3f} beside the plan "
+            f"(95 %: {low:+.3f} to {high:+.3f})."
+        )
     best = max(logs[0].metrics, key=lambda row: row["eig"])
     return f"{done}; best estimate {best['eig']:.2f} nats after iteration {best['iteration']}."
