@@ -153,6 +153,13 @@ def test_children_stay_in_the_box_and_differ():
     assert np.mean([not np.array_equal(a, b) for a, b in zip(children, np.asarray(unit), strict=True)]) > 0.6
 
 
+def test_children_differ_where_something_is_left_to_be_done():
+    unit = jnp.asarray(starts.random(0, Leak(), 40, 64))
+    rows = [np.asarray(search.mutate(KEY, unit, left))[:, :2] for left in (None, jnp.array(2))]
+    changed = [np.mean(np.any(children != np.asarray(unit)[:, :2], axis=(1, 2))) for children in rows]
+    assert changed[1] > 0.6 > changed[0]
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 7])
 def test_classical_signals_fill_any_horizon(horizon):
     found = starts.classical(Leak(), horizon)

@@ -7,6 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import nestbed as nb
+from nestbed.planning.evolution import Found, for_known_rigs
+from nestbed.planning.goal import Goal
 from toys import Drive
 
 
@@ -38,6 +40,16 @@ def test_it_is_what_the_best_input_for_each_rig_gains_more():
 def test_it_is_nothing_where_one_input_is_best_for_all():
     found = nb.oracle(jax.random.key(1), Drive(defaults=nb.Defaults(horizon=2)), np.full((2, 1), 4.0), rigs=2)
     np.testing.assert_allclose(found.values, 0.0, atol=1e-9)
+
+
+def test_plans_for_known_rigs_lie_where_each_tells_most():
+    """One deviation beside the top of the hill; for the first rig, that is in the prior's middle."""
+    goal, signals = Goal(Hill(), 1, None, 0.01), np.zeros((4, 1, 1))
+    plans = for_known_rigs(jax.random.key(0), goal, Found(signals, signals, 0.0), 3)
+    assert plans.shape == (3, 1, 1)
+    rig_key, _ = jax.random.split(jax.random.key(0))
+    tops = np.array([0.0, *np.asarray(Hill().parameters.sample(rig_key, (3,))[0])[:2]])
+    np.testing.assert_allclose(np.abs(plans[:, 0, 0] - tops), 1.0, atol=0.02)
 
 
 @pytest.mark.parametrize(

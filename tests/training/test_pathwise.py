@@ -200,6 +200,28 @@ def test_a_loser_is_kept_and_not_handed_out(monkeypatch):
     assert abs(handed - gains["plan"]) < 0.1
 
 
+def test_what_leads_where_there_are_no_numbers_is_dropped(monkeypatch):
+    """Every network that was trained does; the run ends with the plan."""
+    from nestbed.numerics.errors import NonFiniteError
+
+    def failing(real):
+        def judged(key, system, policies, **settings):
+            some = policies.values() if isinstance(policies, dict) else [policies]
+            if any(bool(jnp.any(p.head.weight != 0.0)) for p in some if isinstance(p, nb.policies.Feedback)):
+                raise NonFiniteError("a state is not finite.")
+            return real(key, system, policies, **settings)
+
+        return judged
+
+    for name in ("certificate", "compare"):
+        monkeypatch.setattr(pathwise, name, failing(getattr(pathwise, name)))
+    with pytest.warns(UserWarning, match="what was learned is dropped .* since a state is not finite"):
+        run = nb.train(KEY, Follow(), dataclasses.replace(SMALL, horizon=2, basins=1))
+    assert run.winner == "plan"
+    assert run.metrics[1]["eig"] == run.metrics[0]["eig"]
+    assert np.isnan(run.metrics[1]["eig_error"])
+
+
 def test_a_simpler_policy_is_handed_out_unless_another_surely_gains_more():
     values = {name: np.full(64, 1.0) for name in verdict.COMPARED}
     random = np.random.default_rng(0)

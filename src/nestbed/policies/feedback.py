@@ -124,7 +124,7 @@ class Feedback(Hashable):
         seen = jnp.concatenate([off, self.system.designs.unscale(u_previous), self.plan[t], time[None]])
         state = self.cell(jnp.tanh(self.encoder(seen.astype(self.head.weight.dtype))), carry.state)
         added = self.head(jnp.tanh(self.hidden(state))).astype(float)
-        return Memory(carry.done + 1, state), self.plan[t] + self.share * added
+        return Memory(carry.done + 1, state), _near(self.plan[t] + self.share * added)
 
     def log_likelihood(self, observations: Float[Array, "T1 dy"], designs: Float[Array, "T du"]) -> Float[Array, ""]:
         """Return log π of all designs of one record: those at a limit count with all that is beyond it."""
@@ -161,6 +161,11 @@ def _outcomes(system: BaseSystem, inputs: Float[Array, "T du"]) -> Any:
     record = play(record_key, system, jnp.broadcast_to(inputs, (RIGS, *inputs.shape)), theta)
     seen = record.observations[:, :-1]
     return jnp.mean(seen, axis=0), jnp.std(seen, axis=0)
+
+
+def _near(middle: Float[Array, " du"]) -> Float[Array, " du"]:
+    """Return what is not so far beyond the limits that noise would never lead back: there nothing more is learned."""
+    return (1.0 + FAR) * within(middle / (1.0 + FAR))
 
 
 def _beyond(unit: Float[Array, "T du"]) -> Float[Array, "T du"]:

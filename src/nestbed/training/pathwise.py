@@ -7,6 +7,7 @@ feedback with and without its noise and the baselines are certified on the same 
 surely beats is handed out.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from nestbed.information.smoothness import smooth
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import targeted
 from nestbed.numerics import blocks, interrupts
-from nestbed.numerics.errors import NestbedError
+from nestbed.numerics.errors import NestbedError, NonFiniteError
 from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import design
 from nestbed.planning.goal import Goal
@@ -160,9 +161,7 @@ class Pathwise(Trainer[PathwiseConfig]):
         if done + 1 == self.config.iterations:
             state, estimated = self._judged(key, state)
         else:
-            estimated = self._evaluated(evaluation_key, learner)
-            best, best_eig = better(learner, estimated, state.best, state.best_eig)
-            state = state._replace(best=best, best_eig=best_eig)
+            state, estimated = self._evaluated(evaluation_key, state)
         clock.append(time.perf_counter())
         return state, {
             "iteration": done + 1,
@@ -226,23 +225,27 @@ class Pathwise(Trainer[PathwiseConfig]):
         found = violation(key, self.system, policy, horizon=self.config.horizon).probability
         return jnp.array(adapted(float(margin), found, AIM * self.config.risk))
 
-    def _evaluated(self, key: jax.Array, policy: Feedback) -> Metrics:
+    def _evaluated(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
+        """Certify what was learned; what leads where there are no numbers is dropped for the best so far."""
         c = self.config
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be known is told of the last one
-            found = certificate(key, self.system, policy, horizon=c.horizon, records=c.records, target=self.target)
-        return {"eig": found.mean, "eig_error": found.standard_error}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is to be known is told of the last one
+                settings: Any = {"horizon": c.horizon, "records": c.records, "target": self.target}
+                found = certificate(key, self.system, state.policy, **settings)
+        except NonFiniteError as error:
+            warnings.warn(f"what was learned is dropped for the best so far, since {error}", stacklevel=2)
+            return state._replace(policy=state.best), {"eig": float(state.best_eig), "eig_error": math.nan}
+        estimated = {"eig": found.mean, "eig_error": found.standard_error}
+        best, best_eig = better(state.policy, estimated, state.best, state.best_eig)
+        return state._replace(best=best, best_eig=best_eig), estimated
 
     def _judged(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Compare what was learned with all that is simpler, on the same rigs, and hand out what won."""
-        c, learner = self.config, state.policy
-        share = self._share(key, learner)
-        noisy = learner.with_noise(self._loud(c.iterations, state.smooth)).alone(share)
+        c = self.config
         plan = feedback.begin(key, self.system, state.plan, c.policy.width).alone()
-        policies = {PLAN: plan, LEARNED: learner.alone(share), NOISY: noisy}
         interrupts.check()
-        rigs = jax.random.wrap_key_data(state.rigs, impl="threefry2x32")
-        compared = self._compared(rigs, {name: policies[name] for name in (LEARNED, NOISY)})
+        learner, policies, compared = self._learned(key, state, plan)
         verdict = state.verdict.given(self.system, compared)
         found = verdict.comparison(self.system, c.horizon, self.target)
         name = handed_out(found, c.risk)
@@ -253,6 +256,22 @@ class Pathwise(Trainer[PathwiseConfig]):
         adapting = {"adapting": more.mean, "adapting_low": more.interval.low, "adapting_high": more.interval.high}
         estimated = {"eig": handed.mean, "eig_error": handed.standard_error, **adapting}
         return state._replace(verdict=verdict), estimated
+
+    def _learned(
+        self, key: jax.Array, state: State, plan: Feedback
+    ) -> tuple[Feedback, dict[str, Feedback], Comparison]:
+        """Return what was learned, as it is compared, and its gains: the last policy, or else the best, or the plan."""
+        rigs = jax.random.wrap_key_data(state.rigs, impl="threefry2x32")
+        for learner in (state.policy, state.best):
+            share = self._share(key, learner)
+            noisy = learner.with_noise(self._loud(self.config.iterations, state.smooth)).alone(share)
+            policies = {LEARNED: learner.alone(share), NOISY: noisy}
+            try:
+                return learner, {PLAN: plan, **policies}, self._compared(rigs, policies)
+            except NonFiniteError as error:
+                warnings.warn(f"what was learned is dropped for what was before it, since {error}", stacklevel=2)
+        policies = {LEARNED: plan, NOISY: plan}
+        return plan, {PLAN: plan, **policies}, self._compared(rigs, policies)
 
     def _share(self, key: jax.Array, policy: Feedback) -> float:
         """Return how much of the feedback keeps to the limits, as the plan without it does."""
