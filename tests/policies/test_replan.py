@@ -55,13 +55,19 @@ def test_it_takes_no_longer_than_it_may():
 
 
 def test_limits_may_change_in_the_middle_of_a_record():
-    system = Bounded()
-    wide = nb.policies.Replan(system, plan=np.full((12, 1), 0.5), **SMALL)
+    """The next design already keeps them, though no search was due."""
+    settings = {"particles": 32, "candidates": 4, "steps": 10, "rounds": 4, "every": 6}
+    wide = nb.policies.Replan(Bounded(), plan=np.full((12, 1), 2.0), **settings)
     tight = wide.limited({"speed": (-0.3, 0.3)})
     assert tight.system.limits["speed"] == (-0.3, 0.3)
-    carry, u = wide.step(KEY, wide.init(), jnp.zeros(1), jnp.zeros(1))
-    _, u = tight.step(KEY, carry, jnp.zeros(1), u)
-    assert np.isfinite(u).all()
+    carry, first = wide.step(KEY, wide.init(), jnp.zeros(1), jnp.zeros(1))
+    drive, drag = (0.2 * value for value in (1.0, 1.0))
+    reached = [
+        0.15 * (1.0 - drag) + drive * float(policy.step(KEY, carry, jnp.array([0.15]), first)[1][0])
+        for policy in (wide, tight)
+    ]
+    assert max(reached) == reached[0] > 0.3
+    assert abs(reached[1]) < 0.3
 
 
 def test_a_plan_is_searched_for_where_none_is_given():
@@ -75,6 +81,7 @@ def test_a_plan_is_searched_for_where_none_is_given():
     [
         ({"every": 0}, "every is 0, but it must be a whole number"),
         ({"seconds": -1.0}, "seconds is -1.0, but it must be a positive number"),
+        ({"seconds": float("inf")}, "seconds is inf, but it must be a positive number"),
         ({"plan": np.zeros((4, 2))}, "the signal has the shape"),
         ({"target": "rat"}, "no parameter 'rat' to be a target"),
     ],

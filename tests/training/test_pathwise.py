@@ -11,6 +11,7 @@ import pytest
 
 import nestbed as nb
 from nestbed.evaluation.comparison import Comparison
+from nestbed.faces.cli.show import show
 from nestbed.information import smoothness
 from nestbed.numerics import slopes
 from nestbed.policies import feedback
@@ -138,7 +139,7 @@ def test_what_is_beyond_a_limit_comes_back_when_that_pays():
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sqrt(slopes.finite(x)).sum())(jnp.array([4.0, 0.0])), [0.25, 0])
 
 
-def test_the_best_feedback_of_a_known_problem_is_found(tmp_path):
+def test_the_best_feedback_of_a_known_problem_is_found(tmp_path, capsys):
     """To one per cent; the best plan without feedback gains a fifth less."""
     system = Follow()
     config = nb.PathwiseConfig(rounds=2, basins=1, iterations=4, steps=75)
@@ -148,6 +149,9 @@ def test_the_best_feedback_of_a_known_problem_is_found(tmp_path):
     assert learned.mean > 0.99 * system.best
     assert plan.mean < 0.85 * system.best
     assert "The policy that adapts won" in run.outcome
+    show(tmp_path)
+    more = run.comparison.difference("learned", "plan").mean
+    assert f"adapting gains {more:+.3f} beside the plan" in " ".join(capsys.readouterr().out.split())
     again = nb.load_run(tmp_path, system)
     assert again.winner == run.winner
     assert [each.mean for each in again.comparison] == [each.mean for each in run.comparison]
@@ -235,11 +239,39 @@ def test_a_simpler_policy_is_handed_out_unless_another_surely_gains_more():
         return verdict.handed_out(Comparison(found), 0.01)
 
     low = dict.fromkeys(verdict.BESIDE, -0.9)
+    loud = 12.0 * (random.standard_normal(64) - 0.5)
+    assert handed(**{**low, "learned": 0.5, "noisy": 0.6 + loud - loud.mean()}) == "learned"
     assert handed(**{**low, "learned": 0.01}) == "plan"
     assert handed(**{**low, "learned": 0.5}) == "learned"
     assert handed(**{**low, "noisy": 0.5}) == "noisy"
     with pytest.warns(UserWarning, match="random inputs gain more than what was learned"):
         assert handed(**{**low, "random": 0.5}) == "plan"
+
+
+def test_what_breaks_limits_too_often_is_not_handed_out():
+    def handed(**broken):
+        found = []
+        for name in verdict.COMPARED:
+            rows = np.full(64, {"plan": 1.0, "learned": 2.0, "noisy": 3.0}.get(name, 0.1)) + 0.1 * np.sin(np.arange(64))
+            own = nb.Certificate(rows, rows, np.ones(64), 64, 2, None, origin=(0,))
+            risk = nb.Violation(broken.get(name, 0.0), 1000, "speed")
+            found.append(nb.PolicyEstimate(own.values, policy=name, certificate=own, violation=risk))
+        return verdict.handed_out(Comparison(found), 0.01)
+
+    assert handed() == "noisy"
+    assert handed(noisy=0.02) == "learned"
+    assert handed(noisy=0.02, learned=0.5) == "plan"
+    assert handed(noisy=0.02, learned=0.04, plan=0.05) == "noisy"
+
+
+def test_inputs_to_begin_with_are_made_to_keep_limits():
+    config = dataclasses.replace(SMALL, horizon=12, iterations=1)
+    with pytest.warns(UserWarning, match="the inputs to begin with break limits"):
+        run = nb.train(KEY, Bounded(), config, start=np.full((12, 1), 4.0))
+    plan = next(each for each in run.comparison if each.policy == "plan")
+    assert plan.violation.probability <= 0.01
+    again = nb.certificate(jax.random.key(7), Bounded(), feedback.begin(KEY, Bounded(), run.state.plan, 4).alone())
+    assert abs(again.mean - plan.mean) < 4.0 * np.hypot(again.standard_error, plan.standard_error)
 
 
 def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
@@ -255,6 +287,8 @@ def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
     carry, first = imitated.step(KEY, imitated.init(), jnp.ones(1), jnp.zeros(1))
     assert float(first[0]) > 0.2
     assert float(imitated.step(KEY, carry, jnp.ones(1), first)[1][0]) < -0.6
+    with pytest.raises(nb.NestbedError, match="the plan has 2 rows, but the horizon is 3"):
+        nb.train(KEY, LinearLeak(), config, start=inputs[:2])
     with pytest.raises(nb.NestbedError, match="flow = 3 in experiment 0"):
         nb.train(KEY, LinearLeak(), config, start=np.full((3, 1), 3.0))
 

@@ -22,7 +22,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import interrupts, noise
 from nestbed.numerics.errors import NestbedError, at_least_one
-from nestbed.numerics.progress import Progress, Watch
+from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import starts
 from nestbed.planning.evolution import Budget, for_known_rigs, searched
 from nestbed.planning.goal import Goal
@@ -130,7 +130,7 @@ def designed(
         replayed(goal, best_played(final_key, goal, some))
         for some in (found.unit[:FINALISTS], found.classical[:CLASSICAL])
     )
-    own = _certified(gain_key, goal, {PLAN: best, SIGNAL: signal}, progress)
+    own = _certified(gain_key, goal, {PLAN: best, SIGNAL: signal}, renamed(progress, "certifying the plan"))
     signals = {PLAN: best, SIGNAL: signal, **beaten.signals}
     name, comparison = _handed_out(signals, Comparison([own[0], *beaten.comparison, own[1]]), risk)
     inputs = signals[name].signal(steps)

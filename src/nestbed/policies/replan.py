@@ -1,5 +1,6 @@
 """Plans made anew at every step: what is left of the horizon is searched again with what was learned so far."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ class Memory(NamedTuple):
     record: Record  # of one rig
     location: Float[Array, "1 d"]  # whitened
     plan: Float[Array, "T du"]  # in the unit box; the first row is the next design
+    changes: Int[Array, ""]  # of the limits, that the plan knows of
 
 
 class Replan(Hashable):
@@ -56,6 +58,7 @@ class Replan(Hashable):
     first: Float[Array, "T du"]  # the plan to begin with, in the unit box
     words: UInt32[Array, " 2"]  # of the key: keys themselves cannot be pickled
     margin: Float[Array, ""]
+    changes: Int[Array, ""]  # of the limits so far: after one, it is searched at once
     longest: int = eqx.field(static=True)  # experiments in all
     every: int = eqx.field(static=True)
     particles: int = eqx.field(static=True)
@@ -98,7 +101,7 @@ class Replan(Hashable):
         """
         checks.instance(system)
         at_least_one(every=every, particles=particles, candidates=candidates, steps=steps, rounds=rounds)
-        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0.0):
+        if seconds is not None and (isinstance(seconds, bool) or not 0.0 < seconds < math.inf):
             raise NestbedError(f"seconds is {seconds!r}, but it must be a positive number, such as 0.5, or None.")
         own = noise.as_key(jax.random.key(0) if key is None else key)
         self.system, self.target = system, targeted(system, target)
@@ -109,11 +112,11 @@ class Replan(Hashable):
         self.rounds, self.seconds = (rounds, None) if seconds is None else (MOST, float(seconds))
         self.words, self.margin = jax.random.key_data(own), jnp.asarray(MARGIN if system.limits else 0.0)
         unit = _searched(own, system, self.longest, self.target) if given is None else system.designs.unscale(given)
-        self.first = jnp.asarray(unit)
+        self.first, self.changes = jnp.asarray(unit), jnp.zeros((), jnp.int32)
 
     def limited(self, changes: Mapping[str, Any]) -> "Replan":
         """Return the policy under other limits; it goes on from what it remembers, in the middle of a record too."""
-        return Replan(
+        tighter = Replan(
             self.system.replace(limits={**self.system.limits, **changes}),
             every=self.every,
             particles=self.particles,
@@ -125,6 +128,7 @@ class Replan(Hashable):
             target=self.target,
             key=self.key,
         )
+        return eqx.tree_at(lambda policy: policy.changes, tighter, self.changes + 1)
 
     @property
     def key(self) -> jax.Array:
@@ -137,23 +141,29 @@ class Replan(Hashable):
         observations = jnp.zeros((1, self.longest + 1, len(system.observation_names)))
         record = Record(observations, jnp.zeros((1, self.longest, len(system.design_names))))
         nothing = jnp.zeros((1, len(system.prior)))
-        return Memory(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), record, nothing, self.first)
+        return Memory(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), record, nothing, self.first, self.changes)
 
     @bound
     def step(
         self, key: jax.Array, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:
-        """Take in what was seen, plan again, and return the first design of the plan."""
+        """Take in what was seen, plan again, and return the first design of the plan; compiled when first called."""
+        return _step(self, carry, jnp.asarray(y, float), jnp.asarray(u_previous, float))
+
+    def decide(
+        self, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
+    ) -> tuple[Memory, Float[Array, " du"]]:
+        """Do the same as part of a program."""
         word = stir(carry.word, y)
         own_key = jax.random.fold_in(self.key, word)
         record = self._recorded(carry, y, u_previous)
         situation, location = self._situation(own_key, record, carry, y, u_previous)
-        due = carry.done % self.every == 0
+        due = (carry.done % self.every == 0) | (carry.changes != self.changes)
         plan = jax.lax.cond(due, self._again, lambda key, plan, situation: plan, own_key, carry.plan, situation)
         wanted = self.system.designs.scale(plan[0])
         u = self.system.designs.clip(limits.slewed(self.system, wanted, u_previous))
         rest = jnp.concatenate([plan[1:], plan[-1:]])
-        return Memory(carry.done + 1, word, record, location, rest), u
+        return Memory(carry.done + 1, word, record, location, rest, self.changes), u
 
     def _recorded(self, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]) -> Record:
         observations, designs = carry.record
@@ -201,6 +211,13 @@ class Replan(Hashable):
         gains, fines, _ = objective.worth(system, rigs, every, target, self.margin, situation)
         scores = jnp.mean(gains, axis=1) - fines
         return every[jnp.argmax(jnp.where(jnp.isfinite(scores), scores, -jnp.inf))]
+
+
+@eqx.filter_jit
+def _step(
+    policy: Replan, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
+) -> tuple[Memory, Float[Array, " du"]]:
+    return policy.decide(carry, y, u_previous)
 
 
 def _clock(after: Int[Array, ""]) -> Float[Array, ""]:

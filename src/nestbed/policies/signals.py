@@ -56,7 +56,13 @@ def inputs_of(system: BaseSystem, plan: Any, horizon: int | None = None) -> Floa
     """Return the inputs of a plan, of a signal or of a table, over so many experiments; by default all of them."""
     given = getattr(plan, "policy", plan)
     signal = given if isinstance(given, Replay) else Replay(system, given)
-    found = signal.signal(len(signal.table) * signal.hold if horizon is None else horizon)
+    rows = len(signal.table) * signal.hold
+    if horizon is not None and type(signal) is Replay and rows != horizon:
+        raise NestbedError(
+            f"the plan has {rows} rows, but the horizon is {horizon}; give one row per experiment, or make the horizon "
+            f"{rows}."
+        )
+    found = signal.signal(rows if horizon is None else horizon)
     outside = np.argwhere(~system.designs.contains(found))  # NaN among them
     if len(outside):
         t, channel = outside[0]

@@ -111,6 +111,8 @@ def _reading(file: Path) -> Iterator[None]:
 def within(folder: Path) -> list[Path]:
     """Return the run folders that a folder stands for: itself, or the seeds it holds."""
     if not any_within(folder):
+        if os.path.lexists(folder / ABOUT):
+            raise NestbedError(f"the run in {folder} stopped before its first iteration; resume it.", topic="resume")
         raise NestbedError(f"there is no run in {folder}: it has no {ABOUT}, and no seed_… folder that has one.")
     return [folder] if holds_run(folder) else _seeds(folder)
 

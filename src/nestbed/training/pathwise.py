@@ -31,11 +31,10 @@ from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import design
 from nestbed.planning.goal import Goal
 from nestbed.planning.plan import PLAN
-from nestbed.planning.playable import WIDEST, adapted
+from nestbed.planning.playable import WIDEST, adapted, played, replayed, tell_of_limits
 from nestbed.policies import feedback
 from nestbed.policies.base import Policy
 from nestbed.policies.feedback import Feedback
-from nestbed.policies.signals import Replay
 from nestbed.training import gradient
 from nestbed.training.ascent import ascend, learned, loudness, score, transformation
 from nestbed.training.gradient import GradientInfo
@@ -111,8 +110,20 @@ class Pathwise(Trainer[PathwiseConfig]):
     def _given(self, key: jax.Array, start: Float[np.ndarray, "T du"]) -> tuple[Comparison, Any]:
         """Return what given inputs and the baselines gain, and the inputs."""
         c, certifying = self.config, design.keys(key)[-1]
-        beside = design.baselines(certifying, Goal(self.system, c.horizon, self.target, c.risk)).comparison
-        return Comparison([*self._compared(certifying, {PLAN: Replay(self.system, start)}), *beside]), start[None]
+        goal = Goal(self.system, c.horizon, self.target, c.risk)
+        unit = self.system.designs.unscale(np.asarray(start))
+        within, _ = played(certifying, goal, unit)
+        if not np.allclose(within, unit):
+            warnings.warn(
+                f"the inputs to begin with break limits more often than the risk of {100 * c.risk:g} %: they are "
+                "scaled down until they do not.",
+                stacklevel=2,
+            )
+        inputs = replayed(goal, within)
+        own = self._compared(certifying, {PLAN: inputs})
+        tell_of_limits(own[0].violation, c.risk)
+        beside = design.baselines(certifying, goal).comparison
+        return Comparison([*own, *beside]), inputs.signal(c.horizon)[None]
 
     def _tried(
         self, key: jax.Array, state: State, policies: list[Feedback], progress: Watch[Progress] | None

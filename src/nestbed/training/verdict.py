@@ -87,4 +87,9 @@ def handed_out(comparison: Comparison, risk: float) -> str:
     above = [name for name in drawn if comparison.difference(name, best).interval.low > 0.0]
     if above:
         warnings.warn(f"{above[0]} inputs gain more than what was learned; give more rounds and steps.", stacklevel=3)
-    return next(name for name in within if name == best or comparison.difference(best, name).interval.low <= 0.0)
+    return next(name for name in within if not _beaten(comparison, name, within))
+
+
+def _beaten(comparison: Comparison, name: str, others: list[str]) -> bool:
+    """Return whether one of the others surely gains more."""
+    return any(comparison.difference(other, name).interval.low > 0.0 for other in others if other != name)

@@ -157,9 +157,15 @@ def _train(
 def _stopped(folder: Path, resume: bool) -> NoReturn:
     """Say how to go on, and leave."""
     from nestbed.faces.terminal import say
+    from nestbed.runs import folder as runs
 
     resumed = sys.argv[1:] if resume else [*sys.argv[1:], "--resume"]
-    say(f"nestbed: stopped; every finished iteration is saved in {folder}. Continue with", sys.stderr)
+    kept = (
+        f"every finished iteration is saved in {folder}. Continue"
+        if runs.any_within(folder)
+        else "nothing was finished yet. Begin again"
+    )
+    say(f"nestbed: stopped; {kept} with", sys.stderr)
     say(f"  {shlex.join(['nestbed', *resumed])}", sys.stderr)
     sys.exit(interrupts.STATUS)
 

@@ -58,12 +58,17 @@ class Training:
     def beginning(self, name: str) -> "progress.Watch[progress.Progress]":
         """Return what to call with how far one of the runs is before its first iteration."""
 
+        told: set[str] = set()
+
         def show(step: "progress.Progress") -> None:
             best = getattr(step, "best", None)
             what = step.name if best is None else "searching for the plan, rounds"
             gained = "" if best is None else f": {best:.2f} nats"
             if self.live is not None:
                 self.bar.update(self.tasks[name], status=f"{what}, {step.done} of {step.total}{gained}")
+            elif not self.quiet and what not in told:
+                told.add(what)
+                say(f"{name}: {what.partition(',')[0]} …", sys.stderr)
 
         return show
 
