@@ -33,14 +33,14 @@ def policy_for(system, width=4, noise=0.1):
     return eqx.tree_at(lambda p: p.head, policy, head).with_noise(noise)
 
 
-def slope_of(policy, system, way=ascent.gain, batch=8, key=KEY):
+def slope_of(policy, system, way=ascent.gain, batch=8, key=KEY, margin=NO_MARGIN):
     """Return the gradient by plan and bias of the head."""
 
     @eqx.filter_jit
     def slopes(key, plan, bias):
         def value(plan, bias):
             moved = eqx.tree_at(lambda p: (p.plan, p.head.bias), policy, (plan, bias))
-            return -way(key, system, moved, None, batch, NO_MARGIN)
+            return -way(key, system, moved, None, batch, margin)
 
         return jax.grad(value, argnums=(0, 1))(plan, bias)
 
@@ -101,13 +101,18 @@ def pathwise_noise(system, x, u, theta):
     return integration.noise(system, x, u, theta, rough=True)
 
 
-def z_of_scores(way):
+NARROW = {"level": (-0.5, 1.1)}
+"""Limits of a leak that its records near, from a start of 1."""
+
+
+def z_of_scores(way, system):
     """Return by how many standard errors score gradients of plan and bias differ from those through the simulator."""
-    system = Leak()
     policy = policy_for(system, noise=0.2)
     through, scored = (
         [
-            np.concatenate([np.ravel(part) for part in slope_of(policy, system, each, 8192, jax.random.key(k))])
+            np.concatenate(
+                [np.ravel(part) for part in slope_of(policy, system, each, 8192, jax.random.key(k), jnp.array(1.0))]
+            )
             for k in range(12)
         ]
         for each in (ascent.gain, way)
@@ -117,9 +122,18 @@ def z_of_scores(way):
 
 
 @pytest.mark.slow
-def test_score_gradients_are_those_through_the_simulator():
+@pytest.mark.parametrize("system", [Leak(), Leak(limits=NARROW)], ids=["free", "within limits"])
+def test_score_gradients_are_those_through_the_simulator(system):
     """Five slopes; Student's t with 11 degrees beyond 6.5 has a chance of 4e-5 each."""
-    assert z_of_scores(ascent.scored_gain) < 6.5
+    assert z_of_scores(ascent.scored_gain, system) < 6.5
+
+
+def test_score_gradients_lead_away_from_limits():
+    free, limited = (
+        slope_of(policy_for(system, noise=0.2), system, ascent.scored_gain, 1024, margin=jnp.array(1.0))[0]
+        for system in (Leak(), Leak(limits={"level": (None, 0.3)}))
+    )
+    assert float(jnp.sum(limited)) < -1.0 < float(jnp.sum(free))
 
 
 @pytest.mark.slow
@@ -128,7 +142,7 @@ def test_a_score_of_the_wrong_sign_is_caught():
         real = ascent.scored_gain(key, system, policy, *rest)
         return 2.0 * jax.lax.stop_gradient(real) - real
 
-    assert z_of_scores(turned) > 6.5
+    assert z_of_scores(turned, Leak()) > 6.5
 
 
 def test_what_is_beyond_a_limit_comes_back_when_that_pays():
@@ -281,6 +295,14 @@ def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
     with pytest.warns(UserWarning, match="maximum_length inputs gain more than what was learned"):
         run = nb.train(KEY, LinearLeak(), config, start=inputs)
     np.testing.assert_allclose(LinearLeak().designs.scale(np.asarray(run.state.plan)), inputs)
+    place = run.save(tmp_path / "given")
+    with pytest.raises(nb.NestbedError, match="began with inputs that were given; go on with the same"):
+        nb.train(KEY, LinearLeak(), config, start=-inputs, out=place, resume=True)
+    assert nb.train(KEY, LinearLeak(), config, out=place, resume=True).winner == run.winner
+    for file in ("checkpoint.npz", "metrics.jsonl"):  # as if it had been stopped in the search
+        (place / file).write_bytes(b"")
+    with pytest.raises(nb.NestbedError, match="began with inputs that were given; go on with the same"):
+        nb.train(KEY, LinearLeak(), config, out=place, resume=True)
     begun = dataclasses.replace(TRAINING, iterations=1)
     run = nb.train(KEY, LinearLeak(), begun, start=nb.policies.Replay(LinearLeak(), inputs))
     imitated = nb.load_policy(run.save(tmp_path / "imitated") / "policy_best.npz", LinearLeak()).mean()
@@ -306,8 +328,25 @@ class Switch(nb.System):
         return 2.0 * theta.gain * jnp.where(u.flow > 0.2, 1.0, 0.1)
 
 
+class Quiet(nb.System):
+    """An input beyond a threshold calms the noise."""
+
+    state = ("level",)
+    designs = nb.Box(flow=(-1.0, 1.0))
+    prior = {"gain": dist.Normal(0.0, 1.0)}
+    step, noise_floor, integrator = 1.0, 0.0, "euler"
+    defaults = nb.Defaults(horizon=2)
+
+    def diffusion(self, x, u, theta):
+        return jnp.where(u.flow > 0.2, 0.1, 1.0)
+
+    def drift(self, x, u, theta):
+        return theta.gain * (1.0 - 0.1 * u.flow)
+
+
 def test_drifts_that_jump_are_known():
     assert not smoothness.jumps(Leak())
+    assert smoothness.jumps(Quiet())
     assert smoothness.jumps(Switch())
     middle = jnp.full((2, 1), 0.25)
     assert not smoothness.smooth(KEY, Switch(), middle, None)

@@ -6,6 +6,7 @@ fraction of the time: whatever they lead to is scored. In the middle of a record
 way to a `Situation`: what the belief says by then, and where the rig is.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -171,15 +172,35 @@ def fine(
 ) -> Float[Array, " K"]:
     """Return what sequences are fined for nearing limits, by what each group of `size` rigs does at its worst time."""
     total = jnp.zeros(record.designs.shape[0] // size)
+    for worst in _worst(system, record, size, left):
+        total += jnp.maximum(jnp.mean(worst, axis=1) + margin * _spread_of(worst), 0.0)
+    return FINE * total
+
+
+def fines_of_rigs(system: BaseSystem, record: Record, margin: Float[Array, ""]) -> Float[Array, " C"]:
+    """Return what each rig of one group does to its fine, but for a constant: how the fine changes with its share."""
+    total = jnp.zeros(record.designs.shape[0])
+    for worst in _worst(system, record, record.designs.shape[0]):
+        middle, spread = jnp.mean(worst), _spread_of(worst)[0]
+        own = worst[0] + margin * (worst[0] - middle) ** 2 / (2.0 * spread)
+        total += jnp.where(middle + margin * spread > 0.0, own, 0.0)
+    return FINE * total
+
+
+def _worst(
+    system: BaseSystem, record: Record, size: int, left: Int[Array, ""] | None = None
+) -> Iterator[Float[Array, "K R"]]:
+    """Return by how much each limit is exceeded by each rig at its worst time."""
     for parts in limits.excesses(system, record.observations, record.designs).values():
         excess = jnp.stack(parts)
         if left is not None:
             excess = jnp.where(jnp.arange(excess.shape[-1]) < left, excess, -jnp.inf)
-        worst = jnp.max(excess, axis=(0, -1)).reshape(-1, size)
-        middle = jnp.mean(worst, axis=1)
-        spread = jnp.sqrt(jnp.mean((worst - middle[:, None]) ** 2, axis=1) + 1e-12)
-        total += jnp.maximum(middle + margin * spread, 0.0)
-    return FINE * total
+        yield jnp.max(excess, axis=(0, -1)).reshape(-1, size)
+
+
+def _spread_of(worst: Float[Array, "K R"]) -> Float[Array, " K"]:
+    middle = jnp.mean(worst, axis=1, keepdims=True)
+    return jnp.sqrt(jnp.mean((worst - middle) ** 2, axis=1) + 1e-12)
 
 
 def precision(system: BaseSystem) -> Float[np.ndarray, " d"]:

@@ -28,12 +28,12 @@ SURE, OFF = 5.0, 0.3
 
 
 def smooth(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], target: Target | None) -> bool:
-    """Return whether slopes through the simulator are those of the gain: no drift jumps, or it does no harm."""
+    """Return whether slopes through the simulator are those of the gain: nothing jumps, or it does no harm."""
     return not jumps(system) or slopes_agree(key, system, unit, target)
 
 
 def jumps(system: BaseSystem) -> bool:
-    """Return whether the drift, or how it changes with the parameters, jumps between places that rigs get to."""
+    """Return whether drift or diffusion, or how they change with the parameters, jump between places rigs get to."""
     seen = predictive.visited(system)
     size = seen.x[0].shape[0]
     one, other = np.random.default_rng(0).permutation(size)[: 2 * min(PLACES, size // 2)].reshape(2, -1)
@@ -48,12 +48,15 @@ def jumps(system: BaseSystem) -> bool:
 
 @eqx.filter_jit
 def _ways(system: BaseSystem, start: Any, end: Any, theta: Any) -> Any:
-    """Return how far the drift and its slopes by the parameters go on ways, and what their own slopes make of it."""
+    """Return how far drift, diffusion and their slopes by the parameters go on ways, and what slopes make of it."""
     count = len(system.state)
 
     def outputs(place: Any) -> Any:
         def rates(theta: Any) -> Any:
-            found = system.rates(place[:count], place[count:], theta)
+            x, u = place[:count], place[count:]
+            found = tuple(system.rates(x, u, theta))
+            if callable(system.diffusion):
+                found += tuple(jnp.sqrt(v) for v in system.variance(x, u, theta))
             return jnp.stack([jnp.broadcast_to(rate, place[0].shape) for rate in found])
 
         rows = [rates(theta)]

@@ -30,7 +30,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.runs import fingerprint
-from nestbed.runs.run import BEST, LAST, Log, Run, digest, provenance
+from nestbed.runs.run import BEST, LAST, Log, Run, digest, of_start, provenance
 from nestbed.training import registry, toml
 from nestbed.training.config import POLICY_KINDS, Config, PolicyConfig
 from nestbed.training.trainer import Metrics, Trained, TrainingState
@@ -157,10 +157,10 @@ def load_policy(file: str | os.PathLike[str], system: BaseSystem | None = None) 
         raise NestbedError(f"{place} is not a policy that nestbed can read: {error}.") from None
 
 
-def begin(folder: Path, key: jax.Array, system: BaseSystem, config: Config) -> None:
+def begin(folder: Path, key: jax.Array, system: BaseSystem, config: Config, start: Any = None) -> None:
     """Write what does not change while a run goes on, and no metrics yet."""
     with storage.saving(folder):
-        _write_fixed(folder, config, provenance(key, system, config))
+        _write_fixed(folder, config, provenance(key, system, config, start))
         storage.write(folder / METRICS, b"")
 
 
@@ -195,6 +195,17 @@ def rewind(run: Run, folder: Path) -> None:
 def _write_fixed(folder: Path, config: Config, about: dict[str, Any]) -> None:
     storage.write(folder / CONFIG, toml.written(config).encode())
     storage.write(folder / ABOUT, (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def check_start(folder: Path, start: Any) -> None:
+    """Raise if a run that goes on did not begin with these inputs; once it has begun, none need be given."""
+    if not os.path.lexists(folder / ABOUT):
+        return
+    began = read_about(folder).get("start")
+    if began == of_start(start) or (start is None and holds_run(folder)):
+        return
+    given = "inputs that were given" if began else "no inputs, or others"
+    raise NestbedError(f"the run in {folder} began with {given}; go on with the same, or choose another folder.")
 
 
 def holds_run(folder: Path) -> bool:

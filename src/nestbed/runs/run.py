@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib.metadata
 import math
 import os
@@ -159,9 +160,11 @@ def _gained(row: Metrics) -> str:
     return f"{row['eig']:.2f} ± {row['eig_error']:.2f} nats {when}"
 
 
-def fresh(key: jax.Array, system: BaseSystem, config: Config, state: TrainingState, row: Metrics) -> Run:
-    """Return a run that has just begun."""
-    return Run(config, [row], provenance(key, system, config), system, key, state)
+def fresh(
+    key: jax.Array, system: BaseSystem, config: Config, state: TrainingState, row: Metrics, start: Any = None
+) -> Run:
+    """Return a run that has just begun, with given inputs or without."""
+    return Run(config, [row], provenance(key, system, config, start), system, key, state)
 
 
 def versions() -> dict[str, str]:
@@ -174,7 +177,12 @@ def digest(system: BaseSystem, config: Config) -> str:
     return sources.training(type(system), registry.METHODS.find(config.method).home.partition(":")[0])
 
 
-def provenance(key: jax.Array, system: BaseSystem, config: Config) -> dict[str, Any]:
+def of_start(start: Any) -> str | None:
+    """Return the digest of the inputs that a run begins with, if any."""
+    return None if start is None else hashlib.sha256(np.asarray(start, float).tobytes()).hexdigest()[:16]
+
+
+def provenance(key: jax.Array, system: BaseSystem, config: Config, start: Any = None) -> dict[str, Any]:
     """Return what a run's numbers hang on besides its configuration."""
     device = jax.devices()[0]
     return {
@@ -186,5 +194,6 @@ def provenance(key: jax.Array, system: BaseSystem, config: Config) -> dict[str, 
         "machine": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform} ({device.device_kind})",
         "cores": cores(),
+        "start": of_start(start),
         "precision": "filters float64, networks float32",
     }

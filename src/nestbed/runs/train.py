@@ -86,7 +86,7 @@ def _first(key: jax.Array, system: BaseSystem, config: Config, beginning: _Begin
     interrupts.check()
     start, watch = beginning
     state, row = registry.trainer(system, config).begin(jax.random.fold_in(key, 0), watch, start)
-    return fresh(key, system, config, state, row)
+    return fresh(key, system, config, state, row, start)
 
 
 def _open(
@@ -98,6 +98,8 @@ def _open(
     beginning: _Beginning,
 ) -> Run:
     """Return the run to go on with: the one in the folder, or a new one."""
+    if resume:
+        folders.check_start(folder, beginning[0])
     if folders.holds_run(folder):
         if not resume:
             raise NestbedError(f"the folder {folder} holds a run already; resume it or choose another.", topic="resume")
@@ -105,7 +107,7 @@ def _open(
         if found is not None:
             return found
     registry.trainer(system, config).template()  # complains of what cannot be built, before anything is written
-    folders.begin(folder, key, system, config)
+    folders.begin(folder, key, system, config, beginning[0])
     run = _first(key, system, config, beginning)
     folders.record(run, folder)
     return run

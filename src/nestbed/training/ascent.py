@@ -97,8 +97,12 @@ def scored_gain(
     still = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, policy)
     gains, fine, record = jax.lax.stop_gradient(_played(key, system, still, target, batch, margin))
     likely = jax.vmap(policy.log_likelihood)(*record)
-    surrogate = jnp.mean((gains - jnp.mean(gains)) * likely)
-    return jnp.mean(gains) - fine + surrogate - jax.lax.stop_gradient(surrogate)
+    counted = jnp.isfinite(gains)
+    mean = jnp.sum(jnp.where(counted, gains, 0.0)) / jnp.sum(counted)
+    fines = jax.lax.stop_gradient(objective.fines_of_rigs(system, record, margin))
+    worth = jnp.where(counted, gains, mean) - jnp.where(jnp.isfinite(fines), fines, 0.0)
+    surrogate = jnp.mean((worth - jnp.mean(worth)) * likely)
+    return mean - fine + surrogate - jax.lax.stop_gradient(surrogate)
 
 
 def _played(
