@@ -18,10 +18,13 @@ from nestbed.numerics import blocks, noise
 from nestbed.numerics.errors import at_least_one
 from nestbed.numerics.intervals import Interval, of_mean
 from nestbed.numerics.progress import Progress, Watch
+from nestbed.planning import starts
 from nestbed.policies.signals import inputs_of
 
 RIGS, ROUNDS = 32, 10
 """Rigs that get a plan each, and rounds of its search."""
+CHILDREN, SIGNALS = 5, 4
+"""Children of the plan and classical signals that it begins with, beside the plan; the others are random."""
 JUDGES = 128
 """Times that noise is drawn anew for each rig, to tell what both plans gain on it."""
 
@@ -95,8 +98,11 @@ def _more(
 ) -> float:
     """Return how much more than a plan the best sequence gains on one rig; the plan is among those it starts from."""
     search_key, child_key, tell_key = jax.random.split(key, 3)
-    children = search.mutate(child_key, jnp.asarray(np.repeat(unit[None], search.TOGETHER - 1, axis=0)))
-    sequences = np.concatenate([unit[None], np.asarray(children)])
+    children = search.mutate(child_key, jnp.asarray(np.repeat(unit[None], CHILDREN, axis=0)))
+    signals = starts.classical(system, len(unit))[:SIGNALS]
+    seed = int(jax.random.randint(child_key, (), 0, 2**31 - 1))
+    fresh = starts.random(seed, system, len(unit), search.TOGETHER - 1 - CHILDREN - len(signals))
+    sequences = np.concatenate([unit[None], np.asarray(children), signals, fresh])
     best = search.evolve(search_key, system, sequences, target, ROUNDS, 0.0, situation)[0]
     before, after = search.score(tell_key, system, np.stack([unit, best]), target, JUDGES, 0.0, situation)
     return float(after - before)
