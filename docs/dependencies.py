@@ -1,6 +1,7 @@
 """Draw which floor imports from which, as `make graph` does: python docs/dependencies.py docs/dependencies.png."""
 
 import sys
+import textwrap
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,7 @@ def draw(file: Path) -> None:
     for row, name in enumerate(names):
         parts = sorted({part.split(".")[0] for part in inside[name]})
         axes.text(0.0, -row - 0.12, name, weight="bold", size=12, color=INK, va="center")
-        axes.text(2.0, -row - 0.12, ", ".join(parts), size=8, color=INK, va="center")
+        axes.text(2.4, -row - 0.12, textwrap.fill(", ".join(parts), 78), size=7, color=INK, va="center")
         axes.text(left + row, 0.75, name, size=9, color=INK, rotation=45, ha="left", va="bottom")
         for column, other in enumerate(names):
             count = between[name, other]
