@@ -1,10 +1,9 @@
 """Pathwise feedback: the best plan there is, and a network that changes it by what is seen.
 
 The plan comes from the search of `nb.design`. The network on top of it climbs the expected Gauss–Newton gain by
-gradients through simulator and policy, on new rigs at every step: first on it
-and on plans for known rigs, the better half of which goes on, then on the one that came furthest. In the end plan,
-feedback with and without its noise and the baselines are certified on the same rigs, and the simplest that nothing
-surely beats is handed out.
+gradients through simulator and policy, on new rigs at every step: first on that plan and on plans for known rigs, the
+better half of which goes on, then on the one that came furthest. In the end plan, feedback with and without its noise
+and the baselines are certified on the same rigs, and the simplest that nothing surely beats is handed out.
 """
 
 import math
@@ -111,15 +110,13 @@ class Pathwise(Trainer[PathwiseConfig]):
         """Return what given inputs and the baselines gain, and the inputs."""
         c, certifying = self.config, design.keys(key)[-1]
         goal = Goal(self.system, c.horizon, self.target, c.risk)
-        unit = self.system.designs.unscale(np.asarray(start))
-        within, _ = played(certifying, goal, unit)
-        if not np.allclose(within, unit):
+        inputs = replayed(goal, played(certifying, goal, self.system.designs.unscale(start))[0])
+        if not np.allclose(inputs.signal(c.horizon), start):
             warnings.warn(
-                f"the inputs to begin with break limits more often than the risk of {100 * c.risk:g} %: they are "
-                "scaled down until they do not.",
+                f"the inputs to begin with break limits more often than the risk of {100 * c.risk:g} %, or a slew: "
+                "they are calmed until they do not.",
                 stacklevel=2,
             )
-        inputs = replayed(goal, within)
         own = self._compared(certifying, {PLAN: inputs})
         tell_of_limits(own[0].violation, c.risk)
         beside = design.baselines(certifying, goal).comparison
