@@ -4,7 +4,8 @@
     python benchmarks/adapting.py trained --systems Reactor Spring
 
 Each number is kept in results/adapting as soon as it is known, and is not computed again; `page` writes what there is
-as docs/results/adapting.md. All of it takes a night on two cores; `trained` and `oracle` half an hour.
+as docs/results/adapting.md, and gathers it in adapting.json beside it, from where another machine goes on. What is
+deleted there is computed anew. All of it takes a night on two cores; `trained` and `oracle` half an hour.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from nestbed import likelihood as likelihoods
 
 PLACE = Path("results/adapting")
 PAGE = Path("docs/results/adapting.md")
+GATHERED = PAGE.with_suffix(".json")
 PAPER = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
 EXAMPLES = ("Tank", "Motor", "Quadrotor", "Reactor", "Epidemic", "Drug", "Spring", "Joint")
 RECORDS, REPLANNED = 2048, 128
@@ -40,14 +42,21 @@ def seeds(name: str) -> range:
 
 def cell(kind: str, name: str, seed: int, work) -> dict:
     """Return the numbers of one cell: those that are kept, or what `work` finds."""
-    file = PLACE / kind / f"{name}_{seed}.json"
-    if not file.exists():
-        begun = time.monotonic()
-        found = work()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**found, "wall": time.monotonic() - begun}))
-        print(f"{kind} {name} {seed}: {json.loads(file.read_text())}", flush=True)
-    return json.loads(file.read_text())
+    if (known := _kept(kind, name, seed)) is not None:
+        return known
+    file, begun = PLACE / kind / f"{name}_{seed}.json", time.monotonic()
+    found = {**work(), "wall": round(time.monotonic() - begun)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(_rounded(found)))
+    print(f"{kind} {name} {seed}: {file.read_text()}", flush=True)
+    return _rounded(found)
+
+
+def _rounded(found):
+    """Return the numbers as they are kept: to a ten-thousandth."""
+    if isinstance(found, dict):
+        return {name: _rounded(value) for name, value in found.items()}
+    return round(found, 4) if isinstance(found, float) else found
 
 
 def told(certificate: nb.Certificate) -> dict:
@@ -202,6 +211,7 @@ APART = ("reactor", "page")
 
 def page() -> None:
     """Write what is known as one page."""
+    gather()
     lines = [
         "# What adapting is worth",
         "",
@@ -255,7 +265,23 @@ def page() -> None:
 
 def _kept(kind: str, name: str, seed: int) -> dict | None:
     file = PLACE / kind / f"{name}_{seed}.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    return json.loads(file.read_text()) if file.exists() else _gathered().get(kind, {}).get(f"{name}_{seed}")
+
+
+def _gathered() -> dict:
+    return json.loads(GATHERED.read_text()) if GATHERED.exists() else {}
+
+
+def gather() -> None:
+    """Put what this machine found beside the page."""
+    every = _gathered()
+    for kind in (*KINDS, "reactor"):
+        here = {file.stem: json.loads(file.read_text()) for file in sorted((PLACE / kind).glob("*.json"))}
+        if here or kind in every:
+            every[kind] = dict(sorted({**every.get(kind, {}), **here}.items()))
+    lines = [f'"{kind}": {{\n' + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in cells.items()) + "\n}"
+             for kind, cells in every.items()]
+    GATHERED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _interval(found: dict) -> str:
@@ -266,6 +292,7 @@ def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", default=[*KINDS, *APART], choices=[*KINDS, *APART])
     parser.add_argument("--systems", nargs="*", default=[*PAPER, *EXAMPLES])
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the paper's systems; the others have one")
     return parser.parse_args()
 
 
@@ -279,6 +306,6 @@ if __name__ == "__main__":
             cell("reactor", "LimitedReactor", 0, reactor)
             continue
         for system_name in wanted.systems:
-            for k in seeds(system_name):
+            for k in seeds(system_name)[: wanted.seeds]:
                 cell(asked_for, system_name, k, lambda n=system_name, k=k: KINDS[asked_for](n, k))  # noqa: B023
                 jax.clear_caches()
