@@ -45,7 +45,7 @@ def test_it_is_nothing_where_one_input_is_best_for_all():
 def test_plans_for_known_rigs_lie_where_each_tells_most():
     """One deviation beside the top of the hill; for the first rig, that is in the prior's middle."""
     goal, signals = Goal(Hill(), 1, None, 0.01), np.zeros((4, 1, 1))
-    plans = for_known_rigs(jax.random.key(0), goal, Found(signals, signals, 0.0), 3)
+    plans = for_known_rigs(jax.random.key(0), goal, Found(signals, signals, 0.0, 40), 3)
     assert plans.shape == (3, 1, 1)
     rig_key, _ = jax.random.split(jax.random.key(0))
     tops = np.array([0.0, *np.asarray(Hill().parameters.sample(rig_key, (3,))[0])[:2]])
@@ -63,3 +63,8 @@ def test_plans_for_known_rigs_lie_where_each_tells_most():
 def test_mistakes_get_a_sentence(plan, told):
     with pytest.raises(nb.NestbedError, match=told):
         nb.oracle(jax.random.key(0), Hill(), plan)
+
+
+def test_one_rig_has_no_error():
+    with pytest.raises(nb.NestbedError, match="rigs is 1, but an error needs at least 2"):
+        nb.oracle(jax.random.key(0), Hill(), np.array([[1.2]]), rigs=1)

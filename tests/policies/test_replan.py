@@ -54,6 +54,7 @@ def test_it_takes_no_longer_than_it_may():
     assert 0.3 <= time.monotonic() - begun < 3.0
 
 
+@pytest.mark.filterwarnings("ignore:the plan to begin with leads beyond")
 def test_limits_may_change_in_the_middle_of_a_record():
     """The next design already keeps them, though no search was due."""
     settings = {"particles": 32, "candidates": 4, "steps": 10, "rounds": 4, "every": 6}
@@ -89,3 +90,9 @@ def test_a_plan_is_searched_for_where_none_is_given():
 def test_mistakes_get_a_sentence(settings, told):
     with pytest.raises(nb.NestbedError, match=told):
         nb.policies.Replan(Leak(), **{"plan": np.zeros((4, 1)), **settings})
+
+
+def test_a_plan_that_breaks_limits_is_told():
+    strict = Bounded().replace(limits={"speed": (-0.1, 0.1)})
+    with pytest.warns(UserWarning, match="the plan to begin with leads beyond the system's limits"):
+        nb.policies.Replan(strict, plan=np.full((12, 1), 2.0), **SMALL)

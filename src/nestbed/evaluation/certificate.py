@@ -218,13 +218,13 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
     if len(few) and gap > APART:
         warnings.warn(
             f"the posterior of {len(few)} of {found.records} records (the first is record {few[0]}) has a shape that "
-            f"no proposal fits, and the bounds are {gap:.2f} nats apart; give more draws than {found.draws}.",
+            f"no proposal fits, and the bounds are {gap:.2f} nats apart; give more draws than {found.draws} (`draws`).",
             stacklevel=3,
         )
     elif gap > WIDE:
         warnings.warn(
             f"the bounds, {found.lower:.2f} and {found.upper:.2f}, are far apart, and all that is known of the gain is "
-            f"that it lies between them; give more draws than {found.draws}.",
+            f"that it lies between them; give more draws than {found.draws} (`draws`).",
             stacklevel=3,
         )
     places = int(np.sum(np.asarray(found.elsewhere)))
@@ -240,7 +240,7 @@ def _tell(found: Certificate, accuracy: float | None) -> None:
         cause = "the bounds are apart" if found.upper - found.lower > accuracy else "records are at their most"
         warnings.warn(
             f"the accuracy of {accuracy} nats was not reached: the interval is {low:.3f} to {high:.3f} since {cause}; "
-            f"give more draws than {found.draws}, or ask for less.",
+            f"give more draws than {found.draws} (`draws`), or ask for less.",
             stacklevel=3,
         )
 

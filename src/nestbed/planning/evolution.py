@@ -23,9 +23,9 @@ JUDGED = 5
 """Rounds that are scored on the same rigs, before others take their place."""
 PARTS = (1.0, 0.6, 0.3, 0.15, 0.05)
 """Shares of classical signals that a search within limits starts from."""
-KNOWN_ROUNDS, SIGNALS = 6, 4
-"""Rounds of the search for a plan that knows the rig, and how many classical sequences it begins with; the others are
-random, so that it does not end where the plan for all rigs did."""
+KNOWN, SIGNALS = 0.15, 4
+"""Rounds of the search for a plan that knows the rig, as a share of that for all, and how many classical sequences it
+begins with; the others are random, so that it does not end where the plan for all rigs did."""
 
 
 class Searching(NamedTuple):
@@ -43,6 +43,7 @@ class Found(NamedTuple):
     unit: Float[np.ndarray, "K T du"]  # the best first
     classical: Float[np.ndarray, "C T du"]  # signals of today, in order of their scores
     margin: float  # standard deviations that were kept from limits
+    rounds: int  # that it took
 
 
 class Budget:
@@ -119,7 +120,7 @@ def searched(key: jax.Array, goal: Goal, budget: Budget, progress: Watch[Progres
         if system.limits and budget.done % JUDGED == 0:
             margin = adapted(margin, float(risks(now_key, system, elite[:1], CHECKED)[0]), AIM * goal.risk)
         budget.tell(progress, float(climbed.score[0]))
-    return Found(unit, classical, margin)
+    return Found(unit, classical, margin, budget.done)
 
 
 def _climbed(
@@ -158,13 +159,13 @@ def for_known_rigs(
     rig_key, search_key = jax.random.split(key)
     w = [jnp.concatenate([jnp.zeros(1), value]) for value in proposal.whiten(prior, prior.sample(rig_key, (count,)))]
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    signals = found.classical[:SIGNALS]
+    signals, rounds = found.classical[:SIGNALS], max(2, round(KNOWN * found.rounds))
     begun = np.concatenate([signals, starts.random(seed, system, goal.horizon, search.TOGETHER - len(signals))])
 
     def one(i: int) -> Float[np.ndarray, "T du"]:
         situation = objective.of_one_rig(system, tuple(value[i] for value in w), goal.horizon)
         own_key = jax.random.fold_in(search_key, i)
-        best = search.evolve(own_key, system, begun, goal.target, KNOWN_ROUNDS, found.margin, situation)[0]
+        best = search.evolve(own_key, system, begun, goal.target, rounds, found.margin, situation)[0]
         return np.asarray(replayed(goal, played(key, goal, best)[0]).signal(goal.horizon))
 
     if not count:

@@ -15,7 +15,7 @@ from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import blocks, noise
-from nestbed.numerics.errors import at_least_one
+from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.numerics.intervals import Interval, of_mean
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.planning import starts
@@ -80,6 +80,8 @@ def oracle(
     """
     checks.instance(system)
     at_least_one(rigs=rigs)
+    if rigs < 2:
+        raise NestbedError("rigs is 1, but an error needs at least 2.")
     key, wanted = noise.as_key(key), targeted(system, target)
     unit = np.asarray(system.designs.unscale(inputs_of(system, plan)))
     w = proposal.whiten(system.parameters, system.parameters.sample(jax.random.fold_in(key, rigs), (rigs,)))
@@ -89,8 +91,7 @@ def oracle(
         return _more(jax.random.fold_in(key, i), system, unit, wanted, situation)
 
     first = one(0)  # so that it is compiled once
-    rest_of = blocks.run(rigs - 1, 1, lambda i: one(1 + i), progress, "oracle") if rigs > 1 else []
-    return Oracle(np.array([first, *rest_of]))
+    return Oracle(np.array([first, *blocks.run(rigs - 1, 1, lambda i: one(1 + i), progress, "oracle")]))
 
 
 def _more(

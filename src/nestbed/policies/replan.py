@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from nestbed.model import checks, limits
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import noise
-from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.errors import NestbedError, at_least_one, outside
 from nestbed.policies.adaptive import stir
 from nestbed.policies.base import Hashable, bound
 from nestbed.policies.signals import Chirp, Constant, MaximumLength, inputs_of
@@ -33,6 +34,8 @@ MARGIN = 3.0
 """Standard deviations that plans keep from limits."""
 MOST = 100_000
 """Rounds where only time limits them."""
+JUDGES = 64
+"""Rigs that tell whether a plan leads beyond limits."""
 HOLDS = (1, 2, 4, 8)
 
 
@@ -52,7 +55,7 @@ class Replan(Hashable):
 
     The search begins from what is left of the plan before and takes something else only where that is expected to gain
     more, on rigs drawn from the fit. It needs no training; a decision takes from milliseconds on. Of a posterior with
-    several modes it sees one.
+    several modes it sees one. Beyond its horizon it repeats its last design.
     """
 
     first: Float[Array, "T du"]  # the plan to begin with, in the unit box
@@ -113,21 +116,25 @@ class Replan(Hashable):
         self.words, self.margin = jax.random.key_data(own), jnp.asarray(MARGIN if system.limits else 0.0)
         unit = _searched(own, system, self.longest, self.target) if given is None else system.designs.unscale(given)
         self.first, self.changes = jnp.asarray(unit), jnp.zeros((), jnp.int32)
+        if given is not None and system.limits:
+            _tell_of_limits(own, system, self.first)
 
     def limited(self, changes: Mapping[str, Any]) -> "Replan":
         """Return the policy under other limits; it goes on from what it remembers, in the middle of a record too."""
-        tighter = Replan(
-            self.system.replace(limits={**self.system.limits, **changes}),
-            every=self.every,
-            particles=self.particles,
-            candidates=self.candidates,
-            steps=self.steps,
-            rounds=self.rounds,
-            seconds=self.seconds,
-            plan=self.system.designs.clip(self.system.designs.scale(np.asarray(self.first))),
-            target=self.target,
-            key=self.key,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan to begin with is behind it
+            tighter = Replan(
+                self.system.replace(limits={**self.system.limits, **changes}),
+                every=self.every,
+                particles=self.particles,
+                candidates=self.candidates,
+                steps=self.steps,
+                rounds=self.rounds,
+                seconds=self.seconds,
+                plan=self.system.designs.clip(self.system.designs.scale(np.asarray(self.first))),
+                target=self.target,
+                key=self.key,
+            )
         return eqx.tree_at(lambda policy: policy.changes, tighter, self.changes + 1)
 
     @property
@@ -224,6 +231,22 @@ def _clock(after: Int[Array, ""]) -> Float[Array, ""]:
     """Return the time, in seconds, when `after` is known."""
     shape = jax.ShapeDtypeStruct((), jnp.float64)
     return jax.pure_callback(lambda _: np.float64(time.monotonic()), shape, after, vmap_method="sequential")
+
+
+BROKEN = 1e-3
+"""Share of a limit's scale, on average over rigs, by which a plan goes beyond it where that is told."""
+
+
+def _tell_of_limits(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"]) -> None:
+    """Say so where a plan leads beyond limits on average: the first searches lead away from it."""
+    rigs = objective.draw(key, system, unit.shape[0], JUDGES)
+    record = objective.simulate(system, rigs, objective.applied(system, unit[None]))
+    if float(objective.fine(system, record, JUDGES, jnp.zeros(()))[0]) > objective.FINE * BROKEN:
+        warnings.warn(
+            "the plan to begin with leads beyond the system's limits: searches lead away from it, but the first may "
+            "not do so in one step; give a plan that keeps them, as nb.design finds it.",
+            stacklevel=outside(),
+        )
 
 
 def _searched(key: jax.Array, system: BaseSystem, horizon: int, target: Target | None) -> Float[np.ndarray, "T du"]:

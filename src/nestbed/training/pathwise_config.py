@@ -1,15 +1,35 @@
 """What a training of feedback on a plan can be told."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 from nestbed.evaluation.violation import check_risk
+from nestbed.information import effort, search
+from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.training.config import Config, FeedbackConfig, option
 
 GRADIENTS = ("auto", "pathwise", "score")
 TURNS = 2
 """As many steps as an iteration has, so often, are taken on several plans before one is chosen."""
+
+
+class Affordable(NamedTuple):
+    """How often something is done: as a rule, at least, and the operations up to which the rule holds."""
+
+    usual: int
+    least: int
+    work: float
+
+
+AFFORDED = {"rounds": Affordable(40, 5, 8e6), "steps": Affordable(100, 20, 5e5)}
+"""Rounds of the search, by the work of one sequence; gradient steps of feedback, by that of one rig."""
+
+
+def afforded(name: str, work: float) -> int:
+    """Return how many rounds or steps are done where each is so much work."""
+    usual, least, enough = AFFORDED[name]
+    return max(least, min(usual, round(usual * enough / work)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +42,13 @@ class PathwiseConfig(Config):
     iterations: int = option(12, "rounds of gradient steps and evaluation; all is compared in the last")
     learning_rate: float = option(2e-2, "step size of Adam, at the start; it falls to nothing")
     clip: float = option(5.0, "gradients longer than this are shortened to it; 0: never")
-    rounds: int = option(40, "rounds of the search for the plan that feedback is put on")
+    rounds: int = option(
+        None, "rounds of the search for the plan that feedback is put on: 40, or fewer where each is much work"
+    )
     basins: int = option(
         5, "plans that feedback is tried on before it is refined on one: the best, and others for known rigs"
     )
-    steps: int = option(100, "gradient steps per iteration")
+    steps: int = option(None, "gradient steps per iteration: 100, or fewer where each is much work")
     batch: int = option(64, "B: simulated rigs per gradient step")
     noise: float = option(0.5, "standard deviation of the designs at the start, in units of half the box; it falls")
     gradient: str = option("auto", "pathwise, score (for drifts that jump) or auto: as the drift allows", GRADIENTS)
@@ -34,6 +56,17 @@ class PathwiseConfig(Config):
     target: tuple[str, ...] = option((), "parameters, or methods (theta), of interest; all parameters if empty")
     risk: float = option(0.01, "probability with which any of the system's limits may be broken within the horizon")
     policy: FeedbackConfig = dataclasses.field(default_factory=FeedbackConfig)
+
+    def resolve(self, system: BaseSystem) -> Self:
+        """Return this configuration filled in; rounds and steps by how much work the system is."""
+        missing = [name for name in AFFORDED if getattr(self, name) is None]
+        if not missing:
+            return super().resolve(system)
+        horizon = system.horizon if self.horizon is None else self.horizon
+        at_least_one(horizon=horizon)
+        of_one_rig = effort.operations(system, horizon)
+        work = {"rounds": search.rigs_per_step(system) * of_one_rig, "steps": of_one_rig}
+        return dataclasses.replace(self, **{name: afforded(name, work[name]) for name in missing}).resolve(system)
 
     @property
     def sizes(self) -> FeedbackConfig:
