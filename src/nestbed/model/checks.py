@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import integration, limits, predictive
+from nestbed.model import integration, limits, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.numerics import programs
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean, outside
@@ -121,6 +121,9 @@ def _read(system: "BaseSystem") -> set[str]:
         jax.eval_shape(call, x, u, theta)
     if callable(getattr(spy, "features", None)):
         jax.eval_shape(lambda x, u: spy.features(system.State(*x), system.Design(*u)), x, u)
+    if system.sensors:
+        jax.eval_shape(lambda x, theta: sensors.seen(spy, x, theta), x, theta)
+        jax.eval_shape(lambda x, u, theta: sensors.variances(spy, x, u, theta), x, u, theta)
     for name in system.limits:
         jax.eval_shape(lambda x, u, name=name: limits.value(spy, name, x, u), x, u)
     if callable(getattr(spy, "view", None)):
@@ -144,10 +147,10 @@ def declarations(system: "BaseSystem") -> None:
         raise NestbedError(f"{kind}.designs is {system.designs!r}; write designs = nb.Box(name=(low, high)).")
     if isinstance(system.state, str) or not system.state:
         raise NestbedError(f'{kind}.state is {system.state!r}; name the states, as in state = ("angle", "velocity").')
-    for name in (*system.state, *system.designs.names, *system.prior):
+    for name in (*system.state, *system.designs.names, *system.prior, *system.sensors):
         if not str(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise NestbedError(
-                f"{kind} has a state, design or parameter named {name!r}; use a plain Python name, such as 'angle', "
+                f"{kind} has a state, design, parameter or sensor named {name!r}; use a plain Python name, such as 'angle', "
                 "that is no keyword and does not begin with an underscore."
             )
     if len(set(system.state)) != len(system.state):
@@ -164,6 +167,7 @@ def declarations(system: "BaseSystem") -> None:
     _noise_floor(system)
     _start(system)
     limits.check(system)
+    sensors.check(system)
 
 
 def functions(system: "BaseSystem") -> None:
@@ -180,6 +184,9 @@ def functions(system: "BaseSystem") -> None:
             with traceable(f"the diffusion of {system.name}"):
                 scales = jax.eval_shape(system.diffusion, *named)
             _shapes(system, "diffusion", scales, many)
+        if system.sensors:
+            with traceable(f"what sensors of {system.name} show"):
+                sensors.check_functions(system, x, u, theta, many)
         for name in system.limits:
             with traceable(f"the limited {name} of {system.name}"):
                 limited = jax.eval_shape(lambda x, u, name=name: limits.value(system, name, x, u), x, u)
@@ -231,7 +238,7 @@ def _constant_diffusion(system: "BaseSystem") -> None:
     for name, scale in zip(system.state, diffusion, strict=True):
         if not _number(scale) or scale < 0:
             raise NestbedError(f"{kind}.diffusion of {name!r} is {scale!r}; it must be a number, 0 or more.")
-        if scale == 0 and system.noise_floor == 0:
+        if scale == 0 and system.noise_floor == 0 and not system.sensors:
             raise NestbedError(
                 f"the state {name!r} of {kind} has no noise, so its outcomes have no density; give it a diffusion or a "
                 "noise_floor above 0."
@@ -239,7 +246,7 @@ def _constant_diffusion(system: "BaseSystem") -> None:
 
 
 def _noise_floor(system: "BaseSystem") -> None:
-    if not callable(system.diffusion):
+    if not callable(system.diffusion) and not system.sensors:
         if not any(system.diffusion) and system.noise_floor == predictive.FLOOR:
             warnings.warn(
                 f"no state of {type(system).__name__} has a diffusion, so its noise floor alone, a variance of "

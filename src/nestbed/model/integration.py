@@ -82,6 +82,20 @@ class Noise(NamedTuple):
             for own, row in zip(self.variance, self.coupling, strict=True)
         )
 
+    @property
+    def covariance(self) -> Matrix:
+        """L diag(v) Lᵀ, entry by entry; 0.0 where states share nothing."""
+        size = len(self.variance)
+        if not self.coupling:
+            return tuple(tuple(self.variance[i] if i == j else 0.0 for j in range(size)) for i in range(size))
+        rows = [(*row, 1.0) for row in self.coupling]
+        return tuple(
+            tuple(
+                sum(rows[i][k] * rows[j][k] * self.variance[k] for k in range(min(i, j) + 1)) for j in range(size)
+            )
+            for i in range(size)
+        )
+
     def decorrelated(self, residuals: Components) -> Components:
         """Return L⁻¹ r: residuals of variance v, independent of each other."""
         if not self.coupling:
@@ -102,15 +116,20 @@ class Noise(NamedTuple):
         )
 
 
-def change(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Components:
-    """Return how far one step moves each state in the mean."""
+def change(
+    system: "BaseSystem", x: Components, u: Components, theta: Components, length: Any | None = None
+) -> Components:
+    """Return how far one step moves each state in the mean; `length` is the system's own, or a shorter one."""
+    length = system.step if length is None else length
     if system.one_euler_step:
-        return tuple(system.step * rate for rate in system.rates(x, u, theta))
-    return _moved(system, scheme(system), x, u, theta)
+        return tuple(length * rate for rate in system.rates(x, u, theta))
+    return _moved(system, scheme(system), x, u, theta, length)
 
 
-def _moved(system: "BaseSystem", how: Scheme, x: Components, u: Components, theta: Components) -> Components:
-    length = system.step / how.substeps
+def _moved(
+    system: "BaseSystem", how: Scheme, x: Components, u: Components, theta: Components, length: Any
+) -> Components:
+    length = length / how.substeps
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
     start = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
 
@@ -128,27 +147,48 @@ def _moved(system: "BaseSystem", how: Scheme, x: Components, u: Components, thet
     return tuple(value - before for value, before in zip(end, start, strict=True))
 
 
-def noise(system: "BaseSystem", x: Components, u: Components, theta: Components, rough: bool = False) -> Noise:
-    """Return the noise of one step; where it is `rough`, no gradient flows through how the drift carries it."""
+def noise(
+    system: "BaseSystem",
+    x: Components,
+    u: Components,
+    theta: Components,
+    rough: bool = False,
+    *,
+    length: Any | None = None,
+    at: Components | None = None,
+) -> Noise:
+    """Return the noise of one step; where it is `rough`, no gradient flows through how the drift carries it.
+
+    A `length` other than the system's own step, and the parameters `at` which the drift carries it, may be given.
+    """
     if not system.carries_noise:
-        return Noise(system.variance(x, u, theta), ())
-    shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u)))
+        return Noise(tuple(_lasting(system, v, length) for v in system.variance(x, u, theta)), ())
+    carrying = system.parameters.middle if at is None else at
+    shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *(at or ()))))
     x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
-    _, jacobian = _linear_part(system, x, u, system.parameters.middle)
+    _, jacobian = _linear_part(system, x, u, carrying)
+    lasts = system.step if length is None else length
     if rough:
         jacobian = jax.lax.stop_gradient(jacobian)
     how = scheme(system)
     doublings = how.doublings + math.ceil(math.log2(how.substeps))
     entering = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]
     if callable(system.diffusion):  # it may know the parameters: what comes in at each state, carried by itself
-        parts = [_carried(jacobian, tuple(unit), system.step, doublings) for unit in np.eye(len(x))]
+        parts = [_carried(jacobian, tuple(unit), lasts, doublings) for unit in np.eye(len(x))]
         covariance = tuple(
             tuple(sum(d * part[i][j] for d, part in zip(entering, parts, strict=True)) for j in range(len(x)))
             for i in range(len(x))
         )
     else:
-        covariance = _carried(jacobian, entering, system.step, doublings)
+        covariance = _carried(jacobian, entering, lasts, doublings)
     return jax.lax.optimization_barrier(_factorised(covariance, system.noise_floor))  # else each use makes it again
+
+
+def _lasting(system: "BaseSystem", variance: Any, length: Any | None) -> Any:
+    """Return the variance that a step of another length brings."""
+    if length is None:
+        return variance
+    return (variance - system.noise_floor) * (length / system.step) + system.noise_floor
 
 
 @programs.cached(maxsize=64)
@@ -172,7 +212,7 @@ def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
     """
 
     def off(how: Scheme) -> float:
-        moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta))(seen.x, seen.u, seen.theta)
+        moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta, system.step))(seen.x, seen.u, seen.theta)
         reached = tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
         return float(np.quantile(_missed(system, seen, reached), OFTEN, axis=1).max())
 

@@ -2,7 +2,7 @@
 
 Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each state
 is Gaussian with variance `step · diffusion² + noise_floor`; `integrator` and `substeps` follow the drift more closely
-(see `integration.py`). Every state is observed.
+(see `integration.py`). Every state is observed as it is, or what `sensors` show of them with noise (see `sensors.py`).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import checks, integration, predictive
+from nestbed.model import checks, integration, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics.errors import NestbedError, did_you_mean
@@ -50,6 +50,9 @@ class BaseSystem(ABC):
     diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
     limits: Mapping[str, Any] = {}  # (low, high) of states, or of methods name(self, x, u); None: no limit
+    sensors: Any = {}  # standard deviation, or the parameter that it is, by sensor name; none: all states are seen
+    resolution: Mapping[str, float] = {}  # step that a sensor rounds to, by name
+    delay: Mapping[str, Any] = {}  # steps that a design arrives late, or the parameter that they are, by name
     slew: Mapping[str, float] = {}  # most that a design may change by, from one experiment to the next
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
     units: Mapping[str, str] = {}  # for figures and tables, by name
@@ -65,17 +68,21 @@ class BaseSystem(ABC):
                     f"{type(self).__name__} has no setting {name!r}; {did_you_mean(name, sorted(settings))}."
                 )
         settings = {name: _frozen(value) for name, value in {**settings, **changes}.items()}
+        if settings["sensors"] and settings.get("diffusion") == ():  # what is seen has the noise of sensors
+            settings["diffusion"] = (0.0,) * len(settings["state"])
         vars(self).update(settings)
         vars(self).update(name=type(self).__name__, parameters=Prior(self.prior))
         checks.declarations(self)
         vars(self).update(
-            State=(state := namedtuple("State", self.state)),
-            Observation=state,  # every state is seen
+            State=namedtuple("State", self.state),
+            Observation=namedtuple("Observation", self.observation_names),
             Design=namedtuple("Design", self.designs.names),
             Theta=namedtuple("Theta", tuple(self.prior)),
             _settings=settings,
         )
         checks.functions(self)
+        if self.sensors:
+            sensors.check_density(self)
         checks.unused(self, _settings(BaseSystem))
 
     def __init_subclass__(cls) -> None:
@@ -124,8 +131,13 @@ class BaseSystem(ABC):
 
     @property
     def observation_names(self) -> tuple[str, ...]:
-        """Names of what is seen after each experiment, in order: all states."""
-        return self.state_names
+        """Names of what is seen after each experiment, in order: the sensors, or all states."""
+        return sensors.names(self)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether what is seen is not the whole state: there are sensors, or designs on their way."""
+        return bool(self.sensors) or bool(self.delay)
 
     @property
     def design_names(self) -> tuple[str, ...]:
@@ -177,6 +189,11 @@ class BaseSystem(ABC):
         changes = integration.change(self, x, u, theta)
         return tuple(now + change for now, change in zip(x, changes, strict=True))
 
+    def sensed(self, x: Components, theta: Components) -> Components:
+        """Return what the user's `observe` says that sensors without noise show, as a tuple."""
+        shown = self.observe(self.State(*x), self.Theta(*theta))  # type: ignore[attr-defined]
+        return tuple(shown) if isinstance(shown, tuple | list) else (shown,)
+
     def variance(self, x: Components, u: Components, theta: Components) -> tuple[Any, ...]:
         """Return the variance that one Euler step brings, component by component (floats where it is constant)."""
         diffusion = self.diffusion
@@ -220,6 +237,8 @@ class System(BaseSystem):
         def drift(self, x, u, theta):
             return x.velocity, (u.torque - 9.81 * theta.mass * jnp.sin(x.angle)) / theta.length
     ```
+    Where not every state is seen as it is, `sensors = {"encoder": 0.001}` names what is, with the standard deviation of
+    its noise, and a method `observe(x, theta)` returns one value for each, unless sensors have the names of states.
     A system that is linear in its parameters may add `features(x, u)`: for each state, one coefficient per
     parameter, so that drift(x, u, θ) = drift(x, u, 0) + features · θ. With Normal priors its belief is exact.
     """
@@ -254,6 +273,13 @@ class VectorSystem(BaseSystem):
 
         rates = jax.vmap(self.drift)(rows(x), rows(u), rows(theta))
         return tuple(rates[:, i].reshape(shape) for i in range(rates.shape[-1]))
+
+    def sensed(self, x: Components, theta: Components) -> Components:
+        """Apply the user's `observe`, of one state and one parameter vector, to every broadcast element."""
+        shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *theta)))
+        rows = [jnp.stack([jnp.broadcast_to(v, shape).ravel() for v in part], axis=-1) for part in (x, theta)]
+        shown = jax.vmap(lambda x, theta: jnp.atleast_1d(self.observe(x, theta)))(*rows)  # type: ignore[attr-defined]
+        return tuple(shown[:, i].reshape(shape) for i in range(shown.shape[-1]))
 
 
 def _settings(kind: type) -> dict[str, Any]:
