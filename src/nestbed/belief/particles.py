@@ -40,7 +40,7 @@ def evenly(prior: Prior, position: Components, carry: Carry, log_posterior: Floa
 def sample(key: jax.Array, likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
     """Draw a particle by its weight, then the observation it predicts."""
     uniforms = noise.uniforms(key, (u.shape[0], 1))
-    chosen = resampling.categorical(uniforms, state.log_weights)[:, None]
+    chosen = resampling.categorical(uniforms, state.log_weights + likelihood.outstanding(state.carry))[:, None]
     theta, carry = take((state.theta, state.carry), chosen)
     normals = noise.normals(key, (u.shape[0], len(likelihood.system.observation_names)), lane=1)
     return jnp.concatenate(likelihood.sample(components(normals), carry, components(u), theta), axis=1)
