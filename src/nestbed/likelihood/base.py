@@ -56,6 +56,11 @@ class Likelihood(ABC):
     markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
 
     @property
+    def inputs(self) -> int:
+        """How many numbers stand before an observation in a record: those of the design."""
+        return len(self.system.design_names)
+
+    @property
     def long_step(self) -> bool:
         """Whether a step is so much work that several of them in one program would take long to compile."""
         return False
@@ -161,6 +166,14 @@ class Likelihood(ABC):
         mean, _ = self.predict(carry, u, theta)
         residuals = tuple(value - expected for value, expected in zip(y, mean, strict=True))
         return carry_next, deviance, *self.decorrelated(carry, u, theta, residuals)
+
+    def filtered(self, carry: Carry) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of each state by what the past says, where states are hidden."""
+        raise NotImplementedError
+
+    def first_expected(self, theta: Components) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of the first observation, where states are hidden."""
+        raise NotImplementedError
 
     def outstanding(self, carry: Carry) -> Any:
         """Return the log-density of what was seen and is counted only with the next observation."""

@@ -60,6 +60,16 @@ def at_start(system: BaseSystem, shape: tuple[int, ...]) -> Gaussian:
     )
 
 
+def known(state: Gaussian, x: Components) -> Gaussian:
+    """Return states as they were seen, without noise; those that are NaN as they were."""
+    missing = [jnp.isnan(value) for value in x]
+    pairs = [(i, j) for i in range(len(x)) for j in range(i + 1)]
+    return Gaussian(
+        tuple(jnp.where(gone, m, value) for gone, m, value in zip(missing, state.mean, x, strict=True)),
+        tuple(jnp.where(missing[i] & missing[j], state.entry(i, j), 0.0) for i, j in pairs),
+    )
+
+
 def predicted(
     system: BaseSystem, known: Gaussian, u: Components, theta: Components, length: Any | None, rough: bool
 ) -> Gaussian:
@@ -107,10 +117,11 @@ def corrected(
             expected = plus(expected, *told)
         shared, variance = _spread(now, slope, own)
         value = value_of(i, expected, variance)
-        measured: Any = True
+        measured: Any = ~jnp.isnan(value) if gaps else True
+        if isinstance(own, float) and own == ZERO:  # it tells nothing new of a state that is known already
+            measured &= variance > 0.0
         residual, precision = value - expected, 1.0 / variance
-        if gaps:
-            measured = ~jnp.isnan(value)
+        if measured is not True:
             residual, precision = jnp.where(measured, residual, 0.0), jnp.where(measured, precision, 0.0)
         gain = [times(c, precision) for c in shared]
         now = Gaussian(

@@ -58,6 +58,11 @@ class Kalman(Likelihood):
         return len(self.system.state) + len(self.system.observation_names)
 
     @property
+    def inputs(self) -> int:
+        """Those of the design, and the time until the next observation."""
+        return len(self.system.design_names) + self.given
+
+    @property
     def long_step(self) -> bool:
         """Always: several filter steps in one program would compute much of each other again."""
         return True
@@ -116,9 +121,21 @@ class Kalman(Likelihood):
         pending = deviance if _first_tells(self.system) else ()
         return Filter(state, (rest,) * self._kept, ages, pending)
 
+    def first_expected(self, theta: Components) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of what each sensor shows at first."""
+        rest = tuple(jnp.asarray(value) for value in self.system.rest_design)
+        return gaussian.expected(self.system, gaussian.at_start(self.system, jnp.shape(theta[0])), rest, theta)
+
+    def filtered(self, carry: Filter) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of each state."""
+        return carry.state.mean, carry.state.variances
+
     def predict(self, carry: Filter, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of what each sensor shows next."""
         state, _, used = self._forward(carry, u, theta)
+        if self.given:
+            first = gaussian.at_start(self.system, jnp.shape(state.mean[0]))
+            state = jax.tree.map(lambda new, old: jnp.where(u[-1] == 0.0, new, old), first, state)
         return gaussian.expected(self.system, state, used, theta)
 
     def deviance(self, carry: Filter, u: Components, y: Components, theta: Components) -> tuple[Filter, Array]:
@@ -160,6 +177,8 @@ class Kalman(Likelihood):
         shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*y, *theta)))
         rest = tuple(jnp.asarray(value) for value in self.system.rest_design)
         state = gaussian.at_start(self.system, shape)
+        if not self.system.sensors:  # states are what was seen of them, wherever they were expected
+            return gaussian.known(state, y), jnp.zeros(shape)
         state, found = gaussian.corrected(self.system, state, rest, theta, lambda i, *_: y[i], gaps=self.given)
         return Gaussian(*jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), tuple(state))), self._counted(
             found, self.log_normaliser
@@ -169,8 +188,8 @@ class Kalman(Likelihood):
         """Return the deviance of innovations, but for the constant part; of those that were measured."""
         total: Any = constant
         for each in found:
-            one = each.residual**2 / each.variance + jnp.log(each.variance)
-            total = total + (jnp.where(each.measured, one + LOG_2PI, 0.0) if self.given else one)
+            one = each.residual**2 / each.variance + jnp.log(each.variance) + (LOG_2PI if self.given else 0.0)
+            total = total + (one if each.measured is True else jnp.where(each.measured, one, 0.0))
         return total
 
     def _forward(self, carry: Filter, u: Components, theta: Components) -> tuple[Gaussian, Filter, Components]:
@@ -223,12 +242,13 @@ class Kalman(Likelihood):
             before = np.array([float(value[0, 0]) for value in carry.state.mean])
             carry, _ = self.deviance(carry, u, y, parameters)
             if not np.isfinite([float(value[0, 0]) for value in carry.state.mean]).all():
+                names, system = self.system.design_names, self.system
                 return (
-                    f"the state of {self.system.name} is not finite after step {t}, with the parameters "
-                    f"{named(self.system.parameter_names, np.asarray(theta))}, the state before it "
-                    f"{named(self.system.state_names, before)} and the design "
-                    f"{named(self.system.design_names, np.asarray(record.designs[0, t]))}; make the drift and what "
-                    "sensors show finite wherever the prior and the designs can lead, or narrow the prior."
+                    f"the state of {system.name} is not finite after step {t}, with the parameters "
+                    f"{named(system.parameter_names, np.asarray(theta))}, the state before it "
+                    f"{named(system.state_names, before)} and the design "
+                    f"{named(names, np.asarray(record.designs[0, t, : len(names)]))}; make the drift and what sensors "
+                    "show finite wherever the prior and the designs can lead, or narrow the prior."
                 )
         return None
 

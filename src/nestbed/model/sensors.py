@@ -61,7 +61,7 @@ def _longest(system: "BaseSystem", late: Any) -> float:
     """Return the longest delay that is reckoned with, in steps."""
     if not isinstance(late, str):
         return float(late)
-    return min(LONGEST, float(np.max(system.parameters.draws[system.parameter_names.index(late)])))
+    return min(LONGEST, float(np.asarray(system.parameters.draws[system.parameter_names.index(late)]).max()))
 
 
 def arriving(system: "BaseSystem", designs: tuple[Components, ...], ages: Any, theta: Components) -> Components:
