@@ -6,7 +6,7 @@ A first observation that hangs on the parameters counts together with the one af
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import dependence, noise, programs
 from nestbed.numerics.noise import LOG_2PI
+
+T = TypeVar("T")
 
 
 class Filter(NamedTuple):
@@ -116,10 +118,14 @@ class Kalman(Likelihood):
     def start(self, y: Components, theta: Components) -> Filter:
         """Return what the first observation says of the state."""
         state, deviance = self._first(y, theta)
-        rest = tuple(jnp.zeros_like(y[0]) + value for value in self.system.rest_design)
-        ages = tuple(jnp.zeros_like(y[0]) + float(age + 1) for age in range(self._kept)) if self.given else ()
         pending = deviance if _first_tells(self.system) else ()
-        return Filter(state, (rest,) * self._kept, ages, pending)
+        return Filter(state, *self._at_rest(y[0]), pending)
+
+    def _at_rest(self, like: Array) -> tuple[tuple[Components, ...], tuple[Any, ...]]:
+        """Return the designs on their way where nothing was done yet, and their ages."""
+        nothing = jnp.zeros_like(like)
+        rest = tuple(nothing + value for value in self.system.rest_design)
+        return (rest,) * self._kept, tuple(nothing + age + 1.0 for age in range(self._kept)) if self.given else ()
 
     def first_expected(self, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of what each sensor shows at first."""
@@ -133,9 +139,6 @@ class Kalman(Likelihood):
     def predict(self, carry: Filter, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of what each sensor shows next."""
         state, _, used = self._forward(carry, u, theta)
-        if self.given:
-            first = gaussian.at_start(self.system, jnp.shape(state.mean[0]))
-            state = jax.tree.map(lambda new, old: jnp.where(u[-1] == 0.0, new, old), first, state)
         return gaussian.expected(self.system, state, used, theta)
 
     def deviance(self, carry: Filter, u: Components, y: Components, theta: Components) -> tuple[Filter, Array]:
@@ -149,11 +152,10 @@ class Kalman(Likelihood):
         state, carried, used = self._forward(carry, u, theta)
         state, found = gaussian.corrected(self.system, state, used, theta, lambda i, *_: y[i], gaps=self.given)
         deviance = self._counted(found)
-        if self.given:
-            begins = u[-1] == 0.0
-            fresh, first = self._first(y, theta)
-            state = jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, state)
-            deviance = jnp.where(begins, first if _first_tells(self.system) else 0.0, deviance)
+        if self.given and not self.system.sensors:
+            state = _chosen(u[-1] == 0.0, gaussian.known(gaussian.at_start(self.system, jnp.shape(deviance)), y), state)
+        if self.given and not _first_tells(self.system):
+            deviance = jnp.where(u[-1] == 0.0, 0.0, deviance)
         if not isinstance(carry.pending, tuple):
             deviance = deviance + carry.pending
             carried = carried._replace(pending=jnp.zeros_like(deviance))
@@ -194,11 +196,14 @@ class Kalman(Likelihood):
 
     def _forward(self, carry: Filter, u: Components, theta: Components) -> tuple[Gaussian, Filter, Components]:
         """Return what is known before the sensors are read, the rest of the next carry, and the designs chosen."""
-        length = None
+        length, lasts = None, u[-1]
         if self.given:
-            u, length = u[:-1], jnp.where(u[-1] > 0.0, u[-1], self.system.step)
+            u, length = u[:-1], jnp.where(lasts > 0.0, lasts, self.system.step)
         working, designs, ages = self._working(carry.designs, carry.ages, u, theta, length)
         state = gaussian.predicted(self.system, carry.state, working, theta, length, self.rough)
+        if self.given:
+            fresh = gaussian.at_start(self.system, jnp.shape(state.mean[0])), *self._at_rest(lasts)
+            state, designs, ages = _chosen(lasts == 0.0, fresh, (state, designs, ages))
         return state, Filter(carry.state, designs, ages, carry.pending), u
 
     def _working(
@@ -263,6 +268,10 @@ def _first_tells(system: BaseSystem) -> bool:
         len(system.parameter_names),
     )
     return any(slope != dependence.ZERO for row in found for slope in row)
+
+
+def _chosen(condition: Any, new: T, old: T) -> T:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def _factor(state: Gaussian) -> list[list[Any]]:
