@@ -3,9 +3,10 @@
 from nestbed.likelihood.base import Likelihood, Record
 from nestbed.likelihood.kalman import Kalman
 from nestbed.likelihood.observed import Observed
+from nestbed.likelihood.particle import Particle
 from nestbed.model.system import BaseSystem
 
-__all__ = ["Kalman", "Likelihood", "Observed", "Record", "of"]
+__all__ = ["Kalman", "Likelihood", "Observed", "Particle", "Record", "of"]
 
 
 def of(system: BaseSystem, *, rough: bool = False, given: int | None = None) -> Likelihood:
@@ -14,6 +15,7 @@ def of(system: BaseSystem, *, rough: bool = False, given: int | None = None) -> 
     Of records that are `given` with gaps, uneven times or new beginnings, a number says how many designs of the past
     are needed.
     """
-    if given is not None:
-        return Kalman(system, rough, given=True, memory=given)
-    return Kalman(system, rough) if system.hidden else Observed(system, rough)
+    if given is None and not system.hidden:
+        return Observed(system, rough)
+    kind = Particle if system.state_particles else Kalman
+    return kind(system, rough, given=given is not None, memory=given or 0)

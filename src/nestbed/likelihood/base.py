@@ -56,6 +56,11 @@ class Likelihood(ABC):
     markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
 
     @property
+    def smooth(self) -> "Likelihood":
+        """What stands for it where slopes are needed: itself, unless it draws at random."""
+        return self
+
+    @property
     def inputs(self) -> int:
         """How many numbers stand before an observation in a record: those of the design."""
         return len(self.system.design_names)

@@ -108,10 +108,10 @@ def corrected(
     `value_of` gives a sensor's value from its number, its expected value and its variance: what was measured, or a
     draw. With `gaps`, NaN is no measurement.
     """
-    shown, slopes = _shown(system, known, theta)
+    values, slopes = shown(system, known, theta)
     noise = sensors.variances(system, known.mean, u, theta)
     size, now, found = len(known.mean), known, []
-    for i, (expected, slope, own) in enumerate(zip(shown, slopes, noise, strict=True)):
+    for i, (expected, slope, own) in enumerate(zip(values, slopes, noise, strict=True)):
         if i:  # what the sensors before have told about this one
             told = [times(h, after - before) for h, after, before in zip(slope, now.mean, known.mean, strict=True)]
             expected = plus(expected, *told)
@@ -136,12 +136,12 @@ def expected(
     system: BaseSystem, known: Gaussian, u: Components, theta: Components
 ) -> tuple[Components, tuple[Any, ...]]:
     """Return the mean and the variance of what each sensor will show, whatever the others do."""
-    shown, slopes = _shown(system, known, theta)
+    values, slopes = shown(system, known, theta)
     noise = sensors.variances(system, known.mean, u, theta)
-    return shown, tuple(_spread(known, slope, own)[1] for slope, own in zip(slopes, noise, strict=True))
+    return values, tuple(_spread(known, slope, own)[1] for slope, own in zip(slopes, noise, strict=True))
 
 
-def _shown(system: BaseSystem, known: Gaussian, theta: Components) -> tuple[Components, list[list[Any]]]:
+def shown(system: BaseSystem, known: Gaussian, theta: Components) -> tuple[Components, list[list[Any]]]:
     """Return what sensors show of the mean, and how that changes with the states."""
     shape = jnp.shape(known.mean[0])
     return _linearised(lambda x: sensors.seen(system, x, theta), known.mean, _slopes_of_sensors(system), shape)
@@ -152,6 +152,20 @@ def _spread(known: Gaussian, slope: list[Any], own: Any) -> tuple[list[Any], Any
     size = len(known.mean)
     shared = [plus(*(times(slope[k], known.entry(j, k)) for k in range(size))) for j in range(size)]
     return shared, plus(*(times(h, c) for h, c in zip(slope, shared, strict=True)), own)
+
+
+def factor(state: Gaussian) -> list[list[Any]]:
+    """Return the lower Cholesky factor of a covariance, 0 where nothing is unknown."""
+    rows: list[list[Any]] = []
+    for i in range(len(state.mean)):
+        row: list[Any] = []
+        for j in range(i):
+            rest = state.entry(i, j) - sum(a * b for a, b in zip(row, rows[j], strict=False))
+            row.append(jnp.where(rows[j][j] > 0.0, rest / jnp.where(rows[j][j] > 0.0, rows[j][j], 1.0), 0.0))
+        own = jnp.maximum(state.entry(i, i) - sum(value**2 for value in row), 0.0)
+        row.append(jnp.where(own > 0.0, jnp.sqrt(jnp.where(own > 0.0, own, 1.0)), 0.0))
+        rows.append(row)
+    return rows
 
 
 def _linearised(
@@ -178,6 +192,21 @@ def _slopes_of_drift(system: BaseSystem) -> Any:
     u, theta = tuple(jnp.asarray(value) for value in system.rest_design), system.parameters.middle
     found = dependence.slopes(lambda x: tuple(integration.change(system, x, u, theta)), len(system.state))
     return tuple(tuple(ZERO if slope == ZERO else None for slope in row) for row in found)
+
+
+@programs.cached(maxsize=64)
+def sensors_are_linear(system: BaseSystem) -> bool:
+    """Return whether what sensors show is linear in the states, and their noise the same for all, by its equations."""
+    size = len(system.state)
+    middle, rest = system.parameters.middle, tuple(jnp.asarray(value) for value in system.rest_design)
+
+    def slopes(x: Components) -> Components:
+        push = jax.linearize(lambda x: sensors.seen(system, x, middle), x)[1]
+        units = [tuple(jnp.asarray(float(i == j)) for i in range(size)) for j in range(size)]
+        noise = sensors.variances(system, x, rest, middle)
+        return (*(slope for unit in units for slope in push(unit)), *(jnp.asarray(value) for value in noise))
+
+    return all(slope == ZERO for row in dependence.slopes(slopes, size) for slope in row)
 
 
 @programs.cached(maxsize=64)

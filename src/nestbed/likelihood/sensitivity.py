@@ -44,6 +44,7 @@ def of_histories(
     For Gaussian observations the information of a step is Σ ∂μ ∂μᵀ / v + ½ ∂log v ∂log vᵀ, summed over components;
     where those of one step are dependent, that is an approximation.
     """
+    likelihood = likelihood.smooth
     if likelihood.markov:
         deviance, dropped, information = _of_all_steps(likelihood, record, count, theta, slopes)
     else:
@@ -56,6 +57,7 @@ def of_histories(
 
 def past(likelihood: Likelihood, record: Record, count: Int[Array, ""], theta: Components, slopes: Components) -> Past:
     """Return what the first `count` experiments of records leave behind."""
+    likelihood = likelihood.smooth
     begun = _begun(likelihood, record, theta, slopes)
     return _of_step_by_step(likelihood, record, count, theta, slopes, begun, reversible=False)[0]
 

@@ -117,6 +117,12 @@ def check(system: "BaseSystem") -> None:
         if not _number(step) or step < 0.0:
             raise NestbedError(f"{kind}.resolution of {name!r} is {step!r}; give the step it rounds to, 0 or more.")
     _check_delays(system, kind)
+    particles = system.state_particles
+    if isinstance(particles, bool) or not isinstance(particles, int) or particles < 0 or particles == 1:
+        raise NestbedError(
+            f"{kind}.state_particles is {particles!r}; give how many particles follow the hidden states, such as 256, "
+            "or 0 for a Gaussian filter."
+        )
     if system.hidden:
         for name, (mean, variance) in zip(system.state, start(system), strict=True):
             if not (math.isfinite(mean) and math.isfinite(variance)):

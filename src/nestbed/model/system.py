@@ -53,6 +53,7 @@ class BaseSystem(ABC):
     sensors: Any = {}  # standard deviation, or the parameter that it is, by sensor name; none: all states are seen
     resolution: Mapping[str, float] = {}  # step that a sensor rounds to, by name
     delay: Mapping[str, Any] = {}  # steps that a design arrives late, or the parameter that they are, by name
+    state_particles: int = 0  # of a particle filter of hidden states; 0: a Gaussian one
     slew: Mapping[str, float] = {}  # most that a design may change by, from one experiment to the next
     start: Any = 0.0  # a number for all, or per state (tuple or dict) a number or a NumPyro distribution
     units: Mapping[str, str] = {}  # for figures and tables, by name

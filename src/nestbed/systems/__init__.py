@@ -6,21 +6,36 @@ from nestbed.numerics.lazy import exported
 from nestbed.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from nestbed.systems.cart_pole import CartPole
+    from nestbed.systems.cart_pole import CartPole, EncoderCartPole
     from nestbed.systems.double_link import DoubleLink
+    from nestbed.systems.heater import Heater
     from nestbed.systems.loading import load, name_of
-    from nestbed.systems.pendulum import LinearPendulum, NonlinearPendulum
+    from nestbed.systems.pendulum import EncoderPendulum, LinearPendulum, NonlinearPendulum
 
 _HOMES = {
     "CartPole": "cart_pole",
     "DoubleLink": "double_link",
+    "EncoderCartPole": "cart_pole",
+    "EncoderPendulum": "pendulum",
+    "Heater": "heater",
     "LinearPendulum": "pendulum",
     "NonlinearPendulum": "pendulum",
     "load": "loading",
     "name_of": "loading",
 }
 
-__all__ = ["SYSTEMS", "CartPole", "DoubleLink", "LinearPendulum", "NonlinearPendulum", "load", "name_of"]
+__all__ = [
+    "SYSTEMS",
+    "CartPole",
+    "DoubleLink",
+    "EncoderCartPole",
+    "EncoderPendulum",
+    "Heater",
+    "LinearPendulum",
+    "NonlinearPendulum",
+    "load",
+    "name_of",
+]
 
 
 def __getattr__(name: str) -> Any:

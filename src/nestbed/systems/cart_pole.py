@@ -62,3 +62,9 @@ class CartPole(System):
             - (hinge * cosine) * per_length
         ) * (per_inertia * per_length)
         return x.velocity, x.angular_velocity, cart, pole
+
+
+class EncoderCartPole(CartPole):
+    """The same, of which encoders show position and angle, to a millimetre and a milliradian; velocities are hidden."""
+
+    sensors = {"position": 0.001, "angle": 0.001}

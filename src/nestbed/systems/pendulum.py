@@ -66,3 +66,9 @@ class NonlinearPendulum(System):
         swing = -1.5 * self.gravity / theta.length * jnp.sin(x.angle)
         drive = 3.0 * (u.torque - self.friction * x.velocity) / (theta.mass * theta.length**2)
         return x.velocity, swing + drive
+
+
+class EncoderPendulum(NonlinearPendulum):
+    """The same, of which an encoder shows the angle, to a milliradian; its velocity is hidden."""
+
+    sensors = {"angle": 0.001}
