@@ -1,6 +1,6 @@
 """The exact belief of a system that is linear in its parameters with Normal priors (`sec:conditionally_linear`).
 
-The noise is independent between states, so each state of an outcome is conditioned on in turn by a scalar update:
+Each state of an outcome is conditioned on in turn, given those before it where they share noise, by a scalar update:
 no matrix is ever inverted, and sampling an outcome walks through the same updates.
 """
 
@@ -90,8 +90,9 @@ class Exact(Settled):
     def sample(self, key: jax.Array, state: Normal, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
         """Draw the observation component by component, each given those before it."""
         normals = noise.normals(key, (u.shape[0], len(self.system.observation_names)))
-        outcome = []
+        outcome: list[Float[Array, " N"]] = []
         for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
+            row = row.given(outcome)
             mean, variance = _predict(state, row)
             value = mean + jnp.sqrt(variance) * normals[:, i]
             state = _condition(state, row, value)
@@ -100,7 +101,7 @@ class Exact(Settled):
 
     def update(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Normal, Evidence]:
         """Condition on every component of the outcome; both terms of the gain in closed form."""
-        rows = list(self.likelihood.linear(state.carry, components(u)))
+        rows = [row.given(y.T) for row in self.likelihood.linear(state.carry, components(u))]
         entropy_drop = divergence = jnp.zeros(u.shape[0])
         posterior, predicted = state, []
         for i, row in enumerate(rows):

@@ -57,6 +57,7 @@ def _ways(system: BaseSystem, start: Any, end: Any, theta: Any) -> Any:
             found = tuple(system.rates(x, u, theta))
             if callable(system.diffusion):
                 found += tuple(jnp.sqrt(v) for v in system.variance(x, u, theta))
+                found += tuple(jax.tree.leaves(system.shared_variance(x, u, theta)))
             return jnp.stack([jnp.broadcast_to(rate, place[0].shape) for rate in found])
 
         rows = [rates(theta)]

@@ -183,7 +183,7 @@ def functions(system: "BaseSystem") -> None:
             named = system.State(*x), system.Design(*u), system.Theta(*theta)
             with traceable(f"the diffusion of {system.name}"):
                 scales = jax.eval_shape(system.diffusion, *named)
-            _shapes(system, "diffusion", scales, many)
+            _diffusion_shapes(system, scales, many)
         if system.sensors:
             with traceable(f"what sensors of {system.name} show"):
                 sensors.check_functions(system, x, u, theta, many)
@@ -233,8 +233,11 @@ def _constant_diffusion(system: "BaseSystem") -> None:
     if not isinstance(diffusion, tuple | list) or len(diffusion) != len(system.state):
         raise NestbedError(
             f"{kind}.diffusion is {diffusion!r}; give one number per state, {len(system.state)} in all, "
-            f"for {system.state}."
+            f"for {system.state}, or as many rows of a matrix."
         )
+    if any(isinstance(row, tuple) for row in diffusion):
+        _constant_matrix(system)
+        return
     for name, scale in zip(system.state, diffusion, strict=True):
         if not _number(scale) or scale < 0:
             raise NestbedError(f"{kind}.diffusion of {name!r} is {scale!r}; it must be a number, 0 or more.")
@@ -245,16 +248,53 @@ def _constant_diffusion(system: "BaseSystem") -> None:
             )
 
 
+def _constant_matrix(system: "BaseSystem") -> None:
+    kind, rows = type(system).__name__, system.diffusion
+    for name, row in zip(system.state, rows, strict=True):
+        if not isinstance(row, tuple) or not row or len(row) != len(rows[0]) or not all(map(_number, row)):
+            raise NestbedError(
+                f"{kind}.diffusion of {name!r} is {row!r}; in a matrix every state has a row of numbers, one for each "
+                "source of noise, as many as the others have."
+            )
+    _whole_rank(system, int(np.linalg.matrix_rank(np.array(rows, float))))
+
+
+def _whole_rank(system: "BaseSystem", rank: int) -> None:
+    if rank < len(system.state) and system.noise_floor == 0 and not system.sensors:
+        raise NestbedError(
+            f"the diffusion of {type(system).__name__} has {rank} independent sources for {len(system.state)} states, "
+            "so its outcomes have no density; give it a noise_floor above 0, or further sources."
+        )
+
+
+def _diffusion_shapes(system: "BaseSystem", values: Any, shape: tuple[int, ...]) -> None:
+    """Check what a diffusion method returned: one number per state, or one row of them, all of one length."""
+    rows = tuple(values) if isinstance(values, tuple | list) else (values,)
+    nested = [isinstance(row, tuple | list) for row in rows]
+    if not any(nested):
+        _shapes(system, "diffusion", values, shape)
+        return
+    sizes = sorted({len(row) if inner else 0 for row, inner in zip(rows, nested, strict=True)})
+    if len(sizes) > 1 or sizes[0] == 0:
+        raise NestbedError(
+            f"the diffusion of {system.name} returned rows of {' and '.join(map(str, sizes))} numbers; return one row "
+            "per state, a tuple with one number for each source of noise, all of one length."
+        )
+    for column in zip(*rows, strict=True):
+        _shapes(system, "diffusion", column, shape)
+    _whole_rank(system, min(sizes[0], len(system.state)))
+
+
 def _noise_floor(system: "BaseSystem") -> None:
     if not callable(system.diffusion) and not system.sensors:
-        if not any(system.diffusion) and system.noise_floor == predictive.FLOOR:
+        if not any(np.ravel(system.diffusion)) and system.noise_floor == predictive.FLOOR:
             warnings.warn(
                 f"no state of {type(system).__name__} has a diffusion, so its noise floor alone, a variance of "
                 f"{system.noise_floor:g}, decides what can be learned; give at least one state the noise it has.",
                 stacklevel=outside(),
             )
         for name, scale in zip(system.state, system.diffusion, strict=True):
-            predictive.warn_of_floor(system, name, system.step * scale**2)
+            predictive.warn_of_floor(system, name, float(system.step * np.sum(np.square(scale))))
 
 
 def _start(system: "BaseSystem") -> None:

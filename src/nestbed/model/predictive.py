@@ -155,7 +155,8 @@ def _noise_knows_no_parameter(system: "BaseSystem", x: Any, u: Any) -> bool:
         return True
     theta = system.parameters.draw(jax.random.key(1), x[0].shape)
     others = tuple(jnp.roll(value, 1) for value in theta)
-    pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
+    both = [(system.variance(x, u, at), system.shared_variance(x, u, at)) for at in (theta, others)]
+    pairs = zip(*(jax.tree.leaves(found) for found in both), strict=True)
     return not any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs)
 
 

@@ -124,6 +124,8 @@ def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]
             "variance": system.variance(x, u, theta),
             "prior": system.parameters.log_density(position),
         }
+        if shared := system.shared_variance(x, u, theta):
+            found["shared variance"] = shared
         features, view = (getattr(system, name, None) for name in ("features", "view"))
         if callable(features):
             found["features"] = features(system.State(*x), system.Design(*u))
