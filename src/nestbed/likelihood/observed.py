@@ -96,7 +96,7 @@ class Observed(Likelihood):
         """Return each state as a linear function of the parameters."""
         system, count = self.system, carry[0].shape[0]
         state, design = (tuple(value.reshape(count) for value in values) for values in (carry, u))
-        zero = tuple(jnp.zeros(count) for _ in system.prior)
+        zero = tuple(jnp.zeros(count) for _ in system.parameter_names)
         features = system.features(system.State(*state), system.Design(*design))  # type: ignore[attr-defined]
         noise = self._noise(state, design, zero)
         means = noise.decorrelated(system.mean(state, design, zero))

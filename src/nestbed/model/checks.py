@@ -57,6 +57,42 @@ def instance(system: object) -> None:
     )
 
 
+def learned(system: "BaseSystem", posterior: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the covariance of what one record has told, in unconstrained coordinates."""
+    moments = getattr(getattr(posterior, "belief", None), "unconstrained", None)
+    if moments is None:
+        raise NestbedError(f"after() got {_short(posterior)}; give it what nb.posterior returned for one record.")
+    mean, covariance = (np.asarray(part) for part in moments)
+    if mean.ndim > 1:
+        raise NestbedError(
+            f"the posterior is that of {mean.shape[0]} records, but a prior is one distribution; give nb.posterior one "
+            "record, observations of shape (T+1, number of observations)."
+        )
+    if len(mean) != len(system.parameter_names):
+        raise NestbedError(
+            f"the posterior is of {len(mean)} parameters, but {system.name} has {len(system.parameter_names)}: "
+            f"{system.parameter_names}; give a posterior of this system."
+        )
+    covariance = 0.5 * (covariance + covariance.T)
+    scales = np.sqrt(np.diagonal(covariance))
+    with np.errstate(all="ignore"):
+        correlation = covariance / (scales[:, None] * scales)
+    if not (np.isfinite(mean).all() and np.isfinite(correlation).all() and _least(correlation) > SINGULAR):
+        raise NestbedError(
+            f"the posterior of {system.name} has no spread along some direction, as where few particles have all the "
+            "weight, so it can be no prior; raise particles."
+        )
+    return mean, covariance
+
+
+def _least(matrix: np.ndarray) -> float:
+    return float(np.linalg.eigvalsh(matrix).min())
+
+
+SINGULAR = 1e-12
+"""Least eigenvalue of a correlation that is more than rounding."""
+
+
 def spelling(kind: type, settings: dict[str, Any], known: dict[str, Any]) -> None:
     """Check that no attribute of a class hides one of nestbed's, or is a setting with a slip in its name."""
     from nestbed.model.system import BaseSystem
@@ -116,7 +152,8 @@ def _read(system: "BaseSystem") -> set[str]:
 
     spy: Any = object.__new__(type(type(system).__name__, (type(system),), {"__getattribute__": note}))
     object.__getattribute__(spy, "__dict__").update(vars(system))
-    x, u, theta = (_components(len(names), ()) for names in (system.state, system.designs.names, system.prior))
+    named = system.state, system.designs.names, system.parameter_names
+    x, u, theta = (_components(len(names), ()) for names in named)
     for call in (spy.rates, spy.variance):
         jax.eval_shape(call, x, u, theta)
     if callable(getattr(spy, "features", None)):
@@ -147,7 +184,7 @@ def declarations(system: "BaseSystem") -> None:
         raise NestbedError(f"{kind}.designs is {system.designs!r}; write designs = nb.Box(name=(low, high)).")
     if isinstance(system.state, str) or not system.state:
         raise NestbedError(f'{kind}.state is {system.state!r}; name the states, as in state = ("angle", "velocity").')
-    for name in (*system.state, *system.designs.names, *system.prior, *system.sensors):
+    for name in (*system.state, *system.designs.names, *system.parameter_names, *system.sensors):
         if not str(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise NestbedError(
                 f"{kind} has a state, design, parameter or sensor named {name!r}; use a plain Python name, such as 'angle', "
@@ -175,7 +212,7 @@ def functions(system: "BaseSystem") -> None:
     for one, many in (((), ()), ((2, 1), (2, 3))):
         x = _components(len(system.state), one)
         u = _components(len(system.designs.names), one)
-        theta = _components(len(system.prior), many)
+        theta = _components(len(system.parameter_names), many)
         with traceable(f"the drift of {system.name}"):
             rates = jax.eval_shape(system.rates, x, u, theta)
         _shapes(system, "drift", rates, many)

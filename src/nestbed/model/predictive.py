@@ -116,10 +116,10 @@ def check_linearity(system: "BaseSystem") -> None:
     x, u = (tuple(value[sane] for value in values) for values in (seen.x, seen.u))
     rows = features(x, u)
     for name, row in zip(system.state, rows, strict=True):
-        if len(row) != len(system.prior):
+        if len(row) != len(system.parameter_names):
             raise NestbedError(
                 f"{system.name}.features gives {len(row)} coefficients for the state {name!r}, but there are "
-                f"{len(system.prior)} parameters: {system.parameter_names}."
+                f"{len(system.parameter_names)} parameters: {system.parameter_names}."
             )
     for name, full, rebuilt in zip(system.state, *_linear(system, features, x, u), strict=True):
         size = np.max(np.abs(full), initial=0.0, where=np.isfinite(full))

@@ -1,9 +1,10 @@
 """The user's model: named states, designs and parameters, their prior, and one noisy step of the dynamics.
 
-Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each state
-is Gaussian with variance `step · diffusion² + noise_floor`; where `diffusion` is a matrix G, with one row per state and
-one column per source of noise, it has the covariance `step · G Gᵀ + noise_floor · I`. `integrator` and `substeps` follow
-the drift more closely (see `integration.py`). Every state is observed as it is, or what `sensors` show of them with noise (see `sensors.py`).
+Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each
+state is Gaussian with variance `step · diffusion² + noise_floor`; where `diffusion` is a matrix G, with one row per
+state and one column per source of noise, it has the covariance `step · G Gᵀ + noise_floor · I`. `integrator` and
+`substeps` follow the drift more closely (see `integration.py`). Every state is observed as it is, or what `sensors`
+show of them with noise (see `sensors.py`).
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import checks, integration, predictive, sensors
+from nestbed.model import checks, factors, integration, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics.errors import NestbedError, did_you_mean
@@ -44,7 +45,7 @@ class BaseSystem(ABC):
 
     state: tuple[str, ...] = ()
     designs: Box = None  # type: ignore[assignment]  # every system must say
-    prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
+    prior: Mapping[Any, Any] = None  # type: ignore[assignment]  # NumPyro distributions by name, or tuple of names
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
     integrator: str | None = None  # "euler", "rk4" or "exponential"; None: the first of these that follows the drift
     substeps: int = 1  # parts that each step is integrated in
@@ -80,7 +81,7 @@ class BaseSystem(ABC):
             State=namedtuple("State", self.state),
             Observation=namedtuple("Observation", self.observation_names),
             Design=namedtuple("Design", self.designs.names),
-            Theta=namedtuple("Theta", tuple(self.prior)),
+            Theta=namedtuple("Theta", self.parameters.names),
             _settings=settings,
         )
         checks.functions(self)
@@ -150,7 +151,7 @@ class BaseSystem(ABC):
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the unknown parameters, in order."""
-        return tuple(self.prior)
+        return self.parameters.names
 
     @property
     def horizon(self) -> int:
@@ -182,6 +183,17 @@ class BaseSystem(ABC):
     def replace(self, **changes: Any) -> Self:
         """Return a variant of this system with some settings changed."""
         return type(self)(**{**self._settings, **changes})
+
+    def after(self, posterior: Any) -> Self:
+        """Return the same system, its prior what one record has told: yesterday's posterior is today's prior.
+
+        That is the Gaussian, in unconstrained coordinates, with the mean and the covariance of what `nb.posterior`
+        returned, correlations included. A posterior that is no Gaussian there keeps these moments and loses its shape;
+        where it has several modes, learn from all records at once instead. The start stays that of the system.
+        """
+        mean, covariance = checks.learned(self, posterior)
+        names, transforms = self.parameters.names, self.parameters.transforms
+        return self.replace(prior={names: factors.normal(transforms, mean, covariance)})
 
     @abstractmethod
     def rates(self, x: Components, u: Components, theta: Components) -> Components:
