@@ -271,6 +271,8 @@ class System(BaseSystem):
     ```
     Where not every state is seen as it is, `sensors = {"encoder": 0.001}` names what is, with the standard deviation of
     its noise, and a method `observe(x, theta)` returns one value for each, unless sensors have the names of states.
+    Parameters that are known together share a multivariate distribution, `{("mass", "length"): dist.MultivariateNormal(
+    ...)}`, and states that share noise a matrix `diffusion = ((0.1, 0.0), (0.05, 0.1))`, one column per source.
     A system that is linear in its parameters may add `features(x, u)`: for each state, one coefficient per
     parameter, so that drift(x, u, θ) = drift(x, u, 0) + features · θ. With Normal priors its belief is exact.
     """
