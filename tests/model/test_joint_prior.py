@@ -30,6 +30,9 @@ FAMILIES = {
     "uniform": dist.Uniform(jnp.array([-1.0, 2.0]), jnp.array([0.0, 7.0])).to_event(1),
 }
 NO_COVARIANCE = dist.MultivariateNormal(MEAN, np.array([[1.0, 2.0], [2.0, 1.0]]), validate_args=False)
+if hasattr(dist.transforms, "CatTransform"):
+    EACH = [dist.transforms.ExpTransform(), dist.transforms.IdentityTransform()]
+    FAMILIES["by parts"] = dist.TransformedDistribution(NORMAL, dist.transforms.CatTransform(EACH, dim=-1))
 GAUSSIAN = ("normal", "by its root", "low rank", "log-normal", "mixed")
 
 

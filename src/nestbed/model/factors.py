@@ -220,8 +220,10 @@ def _apart(support: Any, size: int) -> tuple[Any, ...] | None:
         return whole.parts
     if not isinstance(whole, IndependentTransform) or whole.base_transform.domain.event_dim:
         return None
-    entries = [jax.tree.map(lambda leaf, i=i: leaf[i] if np.ndim(leaf) else leaf, whole) for i in range(size)]
-    return tuple(entry.base_transform for entry in entries)
+    base = whole.base_transform
+    if type(base).__name__ == "CatTransform":  # of newer NumPyros: one transform for each stretch of the vector
+        return tuple(base.transforms) if base.dim == -1 and base.lengths == (1,) * size else None
+    return tuple(jax.tree.map(lambda leaf, i=i: leaf[i] if np.ndim(leaf) else leaf, base) for i in range(size))
 
 
 def _normal(distribution: Any, transforms: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray] | None:
