@@ -279,8 +279,10 @@ def gather() -> None:
         here = {file.stem: json.loads(file.read_text()) for file in sorted((PLACE / kind).glob("*.json"))}
         if here or kind in every:
             every[kind] = dict(sorted({**every.get(kind, {}), **here}.items()))
-    lines = [f'"{kind}": {{\n' + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in cells.items()) + "\n}"
-             for kind, cells in every.items()]
+    lines = [
+        f'"{kind}": {{\n' + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in cells.items()) + "\n}"
+        for kind, cells in every.items()
+    ]
     GATHERED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

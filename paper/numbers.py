@@ -77,7 +77,7 @@ def _gain(cell: "Cell", system: BaseSystem, folder: Path) -> Result:
 def _trajectory(cell: "Cell", system: BaseSystem, folder: Path) -> Result:
     """Return one deployment on a rig with the prior's medians as parameters."""
     theta = tuple(jnp.atleast_1d(marginal.icdf(0.5)) for marginal in system.prior.values())
-    record = simulate(_key(cell), system, policy(cell, system, folder), theta, **cell.settings["given"])
+    record = simulate(_key(cell), system, policy(cell, system, folder), theta, **cell.settings["given"]).record
     return {
         "theta": [float(value[0]) for value in theta],
         "observations": np.asarray(record.observations[0]).tolist(),

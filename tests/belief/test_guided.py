@@ -41,7 +41,7 @@ def records(system, count, horizon, key=KEY):
     keys = jax.random.split(key)
     theta = system.parameters.draw(keys[0], (count,))
     policy = nb.policies.Random(system)
-    return theta, jax.jit(lambda: simulate(keys[1], system, policy, theta, horizon))()
+    return theta, jax.jit(lambda: simulate(keys[1], system, policy, theta, horizon).record)()
 
 
 def ranks(system, theta, belief):
@@ -127,7 +127,7 @@ def two_modes(belief):
     system = Squared()
     theta = (jnp.full(64, 1.5),)
     policy = Constant(1.0)
-    record = jax.jit(lambda: simulate(KEY, system, policy, theta, 40))()
+    record = jax.jit(lambda: simulate(KEY, system, policy, theta, 40).record)()
     got = nb.posterior(jax.random.key(1), system, record.observations, record.designs, belief=belief)
     return np.asarray(jnp.sum(jnp.exp(got.belief.log_weights) * (got.belief.theta[0] > 0), axis=1)), got
 
@@ -165,7 +165,7 @@ def test_a_banana_is_drawn_from_its_whole_length():
     """The evidence of one record by mixtures against quadrature on a grid, at 4.5 standard errors of 64 repetitions."""
     system = Banana()
     theta = tuple(jnp.full(64, value) for value in (-0.5, 1.0))
-    one = jax.jit(lambda: simulate(KEY, system, Constant(1.0), theta, 10))()
+    one = jax.jit(lambda: simulate(KEY, system, Constant(1.0), theta, 10).record)()
     record = jax.tree.map(lambda part: jnp.repeat(part[:1], 64, axis=0), one)
     likelihood, prior = likelihoods.of(system), system.parameters
 

@@ -15,7 +15,7 @@ KEY = jax.random.key(3)
 
 
 def record_of(system, length):
-    drawn = simulate(jax.random.key(0), system, nb.policies.PRBS(system), (jnp.array([0.6]),), length)
+    drawn = simulate(jax.random.key(0), system, nb.policies.PRBS(system), (jnp.array([0.6]),), length).record
     return drawn.observations, drawn.designs
 
 

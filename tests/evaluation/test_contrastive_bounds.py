@@ -64,7 +64,7 @@ def test_simulated_records_follow_the_equations_and_the_policy():
 
     system = Quiet()
     rates = jnp.array([0.3, 1.1])
-    states, designs = simulate(KEY, system, Counter(), (rates,), 4)
+    states, designs = simulate(KEY, system, Counter(), (rates,), 4).record
     for i, rate in enumerate(np.asarray(rates)):
         x, seen = 1.0, 0.0
         for t in range(4):

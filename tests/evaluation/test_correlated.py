@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 import nestbed as nb
 from nestbed import likelihood as likelihoods
 from nestbed.belief import mixture, proposal
+from nestbed.belief.particles import Particles
 from nestbed.information import objective
 from nestbed.likelihood.base import Record
 from nestbed.model.prior import Prior
@@ -182,13 +184,10 @@ def test_what_is_learned_one_after_the_other_is_what_is_learned_at_once(belief):
 
 
 def learned(system, position):
-    """Return a posterior of two particles more than parameters, at given unconstrained positions."""
-    from nestbed.belief.particles import Particles
-    from nestbed.evaluation.posterior import Posterior
-
+    """Return what a posterior of evenly weighted particles holds, at given unconstrained positions."""
     weights = jnp.full(position[0].shape, -np.log(position[0].shape[-1]))
     state = Particles(position, system.parameters.constrain(position), (), weights, weights, jnp.ones(()))
-    return Posterior(jnp.zeros(len(position)), jnp.eye(len(position)), weights, weights, jnp.ones(()), state)
+    return SimpleNamespace(belief=state)
 
 
 def test_positive_parameters_stay_positive_and_keep_moments_in_their_logarithms():

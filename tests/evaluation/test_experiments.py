@@ -18,7 +18,7 @@ def test_designs_known_beforehand_give_the_same_records(make):
     system = Leak()
     policy = prepare(make(system), system, 4)
     assert looks_at_nothing(policy)
-    fast = experiments.simulated(KEY, system, policy, 4, 8)
+    fast = experiments.simulated_rigs(KEY, system, policy, 4, 8)
     slow = experiments._simulated(KEY, system, policy, 4, 8)
     for a, b in zip(jax.tree.leaves(fast), jax.tree.leaves(slow), strict=True):
         np.testing.assert_array_equal(a, b)

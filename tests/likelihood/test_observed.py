@@ -55,7 +55,7 @@ def test_the_noise_entropy_is_that_of_the_noise():
 
 
 def test_simulated_records_start_as_the_system_says_and_hold_one_more_observation():
-    record = simulate(jax.random.key(0), LEAK, nb.policies.Random(LEAK), (jnp.array([0.5, 1.5]),), 3)
+    record = simulate(jax.random.key(0), LEAK, nb.policies.Random(LEAK), (jnp.array([0.5, 1.5]),), 3).record
     assert isinstance(record, Record)
     assert record.observations.shape == (2, 4, 1)
     assert record.designs.shape == (2, 3, 1)

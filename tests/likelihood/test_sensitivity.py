@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_sensed import Sensed
+from test_sensed import SensedLeak
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
-from nestbed.likelihood import history, sensitivity
+from nestbed.likelihood import Kalman, history, sensitivity
 from nestbed.likelihood.base import Record
 from toys import Leak
 
@@ -35,7 +35,7 @@ def test_value_and_score_are_those_of_the_density(name, done):
         "leak": lambda: likelihoods.of(Leak()),
         "noisy": lambda: likelihoods.of(Noisy()),
         "cart_pole": lambda: likelihoods.of(nb.systems.load("cart_pole")),
-        "sensed": lambda: Sensed(Leak()),
+        "sensed": lambda: Kalman(SensedLeak()),
     }[name]()
     system = likelihood.system
     record = records(system, likelihood)

@@ -199,7 +199,9 @@ def test_a_step_is_made_in_parts_where_the_drift_bends_within_it():
     assert found.substeps > 1
     seen = predictive.visited(system)
     rough, fine = (
-        np.asarray(integration._moved(system, how, seen.x, seen.u, seen.theta)[0]) + seen.x[0] - seen.fine[0]
+        np.asarray(integration._moved(system, how, seen.x, seen.u, seen.theta, system.step)[0])
+        + seen.x[0]
+        - seen.fine[0]
         for how in (integration._with_doublings(system, "exponential", 1), found)
     )
     assert np.quantile(np.abs(fine), 0.9) < 0.3 * np.quantile(np.abs(rough), 0.9)

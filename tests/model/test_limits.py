@@ -113,7 +113,7 @@ def test_nearing_a_limit_is_fined_by_the_spread_over_rigs():
     rigs = objective.draw(KEY, system, 2, 64)
     unit = jnp.full((1, 2, 1), 0.5)
     _, fine, _ = objective.worth(system, rigs, unit, None, jnp.asarray(2.0))
-    places = np.asarray(objective.simulate(system, rigs, jnp.ones((1, 2, 1))).observations)[..., 0]
+    places = np.asarray(objective.simulate(system, rigs, jnp.ones((1, 2, 1))).states)[..., 0]
     over = ((places - 3.0) / 3.0).max(axis=1)
     assert float(fine[0]) == pytest.approx(objective.FINE * (over.mean() + 2.0 * over.std()), rel=1e-4)
     assert float(search.score(KEY, system, unit, None, 64, 6.0)[0]) < float(

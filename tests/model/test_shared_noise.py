@@ -9,7 +9,7 @@ from scipy import linalg, stats
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
-from nestbed.likelihood import sensitivity
+from nestbed.likelihood import history, sensitivity
 from nestbed.likelihood.base import Record, components
 from nestbed.model import integration
 from nestbed.runs import fingerprint
@@ -180,3 +180,18 @@ def test_bad_shapes_get_a_sentence(diffusion, sentence):
     with pytest.raises(nb.NestbedError, match=sentence) as caught:
         type("Bad", (Pair,), {"diffusion": diffusion})()
     assert str(caught.value).count(". ") == 0
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_hidden_states_share_it_too(name):
+    """The density of what sensors show, at once by brute force."""
+    system = Pair(diffusion=MATRICES[name], sensors={"a": 0.3, "b": 0.2})
+    observations = np.array([[0.1, 0.0], [0.9, 0.1], [0.5, -0.6], [0.9, 0.2], [2.0, 0.1]])
+    record = Record(jnp.asarray(observations)[None], jnp.asarray(INPUTS)[None])
+    likelihood = likelihoods.of(system)
+    _, found = history.log_likelihood(likelihood, history.tabulate(record), jnp.asarray(4), PLACE)
+    times = np.minimum.outer(np.arange(1, 5), np.arange(1, 5))
+    spread = np.kron(times, covariance(MATRICES[name])) + np.kron(np.eye(4), np.diag([0.09, 0.04]))
+    moves = [0.5 * np.array([1.2 * push, 0.4 * pull + 0.48 * push]) for push, pull in INPUTS]
+    wanted = stats.multivariate_normal(np.cumsum(moves, axis=0).ravel(), spread).logpdf(observations[1:].ravel())
+    assert float(found[0, 0]) == pytest.approx(wanted, rel=1e-6)  # a share of 1e-9 is each state's own

@@ -166,7 +166,9 @@ def memory_after(policy, states, designs):
 @pytest.mark.parametrize("kind", [nb.policies.Myopic, nb.policies.Greedy])
 def test_the_belief_within_is_the_posterior_of_what_was_seen(kind):
     system = LinearLeak()
-    states, designs = (leaf[0] for leaf in simulate(KEY, system, nb.policies.Random(system), (jnp.array([0.4]),), 4))
+    states, designs = (
+        leaf[0] for leaf in simulate(KEY, system, nb.policies.Random(system), (jnp.array([0.4]),), 4).record
+    )
     memory = memory_after(kind(system, belief="exact"), states, designs)
     truth = nb.posterior(KEY, system, states, designs, belief="exact")
     np.testing.assert_allclose(memory.learner.belief.mean[0], truth.mean, rtol=1e-12)
@@ -176,7 +178,9 @@ def test_the_belief_within_is_the_posterior_of_what_was_seen(kind):
 def test_the_particles_within_are_moved_and_agree_with_the_posterior():
     """1024 particles, wide prior, so they are resampled and moved; five standard errors."""
     system = Leak()
-    states, designs = (leaf[0] for leaf in simulate(KEY, system, nb.policies.PRBS(system), (jnp.array([2.0]),), 4))
+    states, designs = (
+        leaf[0] for leaf in simulate(KEY, system, nb.policies.PRBS(system), (jnp.array([2.0]),), 4).record
+    )
     memory = memory_after(nb.policies.Greedy(system, 2, rounds=1, outcomes=2, particles=1024), states, designs)
     truth = nb.posterior(jax.random.key(9), system, states, designs, particles=16384)
     weights, rates = np.exp(memory.learner.belief.log_weights[0]), np.asarray(memory.learner.belief.theta[0][0])

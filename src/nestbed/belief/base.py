@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nestbed import likelihood as likelihoods
 from nestbed.likelihood.base import Likelihood, Record
 from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError
 
 State = Any
 """A belief's running state, a pytree of arrays that lead with the record axis."""
@@ -66,6 +67,7 @@ class Belief(ABC):
     together: ClassVar[int]  # independent records that are best run in one program; the same on every machine
     padded: ClassVar[bool] = False  # whether programs are for powers of two of records, so that few are compiled
     refreshes: ClassVar[bool] = False  # whether `refresh` draws at random: a reference then keeps what it gave
+    given: int | None = None  # of records with gaps, uneven times or new beginnings: designs that are remembered
     system: BaseSystem
 
     @classmethod
@@ -76,16 +78,28 @@ class Belief(ABC):
     @property
     def likelihood(self) -> Likelihood:
         """How likely the next observation is."""
-        return likelihoods.of(self.system)
+        return likelihoods.of(self.system, given=self.given)
 
     @property
     @abstractmethod
     def most(self) -> float:
         """The most that one experiment can be seen to gain, in nats."""
 
-    def of_given_records(self) -> "Belief":
-        """Return the belief in the form that is best where outcomes are given, not drawn from it."""
+    def of_given_records(self, remembered: int | None = None) -> "Belief":
+        """Return the belief in the form that is best where outcomes are given, not drawn from it.
+
+        With a number it takes records with gaps, uneven times or new beginnings; raise if it cannot.
+        """
+        if remembered is not None:
+            raise NestbedError(
+                f"belief={self.kind!r} takes one record at a time, with even steps and nothing missing; use "
+                "belief='guided'."
+            )
         return self
+
+    @abstractmethod
+    def surprise(self, state: State, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> Float[Array, "N dy"]:
+        """Return where outcomes lie in what was predicted, as standard normal numbers; NaN where nothing is seen."""
 
     @abstractmethod
     def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> State:

@@ -132,6 +132,14 @@ class Exact(Settled):
             divergence, log_predictive, self.most, entropy_drop=entropy_drop
         )
 
+    def surprise(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> Float[Array, "N dy"]:
+        """Return residuals in standard deviations of what was predicted."""
+        found = []
+        for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
+            mean, variance = _predict(state, row)
+            found.append((y[:, i] - mean) / jnp.sqrt(variance))
+        return jnp.stack(found, axis=-1)
+
     def expected_gains(
         self, key: jax.Array, state: Normal, u: Float[Array, "N C du"], outcomes: int
     ) -> Float[Array, "N C"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from nestbed import likelihood as likelihoods
 from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
-from nestbed.likelihood.base import Record, named
+from nestbed.likelihood.base import Likelihood, Record, named
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, NonFiniteError
 
@@ -26,12 +26,12 @@ class Fault(NamedTuple):
     log_predictive: Any = math.nan  # of its outcome
 
 
-def none(system: BaseSystem, horizon: int) -> Fault:
-    """Return a fault that has not happened."""
+def none(system: BaseSystem, horizon: int, inputs: int | None = None) -> Fault:
+    """Return a fault that has not happened; designs have as many columns as a likelihood takes, if more."""
     return Fault(
         jnp.full((), -1, jnp.int32),
         jnp.zeros((horizon + 1, len(system.observation_names))),
-        jnp.zeros((horizon, len(system.design_names))),
+        jnp.zeros((horizon, inputs or len(system.design_names))),
         jnp.zeros(len(system.parameter_names)),
         jnp.full((), jnp.nan),
         jnp.full((), jnp.nan),
@@ -74,10 +74,10 @@ def in_weights(
     return jax.lax.cond(~jnp.all(fine) & (fault.step < 0), found, lambda: fault)
 
 
-def check(system: BaseSystem, fault: Fault) -> None:
+def check(system: BaseSystem, fault: Fault, likelihood: Likelihood | None = None) -> None:
     """Raise the fault, if there is one, as one sentence."""
     if int(fault.step) >= 0:
-        raise NonFiniteError(_sentence(system, fault))
+        raise NonFiniteError(_sentence(system, fault, likelihood or likelihoods.of(system)))
 
 
 def check_all(system: BaseSystem, fault: Fault, record: Record) -> None:
@@ -101,18 +101,18 @@ def check_box(system: BaseSystem, designs: Float[Array, "N T du"]) -> None:
         )
 
 
-def _sentence(system: BaseSystem, fault: Fault) -> str:
+def _sentence(system: BaseSystem, fault: Fault, likelihood: Likelihood) -> str:
     last, gain, log_predictive = int(fault.step), float(fault.gain), float(fault.log_predictive)
     observations, designs, theta = (np.asarray(a) for a in (fault.observations, fault.designs, fault.theta))
     bad = np.flatnonzero(~np.isfinite(designs[: last + 1]).all(axis=-1))
     first = int(bad[0]) if len(bad) else last + 1
     record = Record(fault.observations[None], fault.designs[None])
-    cause = likelihoods.of(system).cause(record, fault.theta, first)
+    cause = likelihood.cause(record, fault.theta, first)
     if cause is not None:
         return cause
     seen = [named(system.observation_names, values) for values in observations]
     if len(bad):
-        given = named(system.design_names, designs[first])
+        given = named(system.design_names, designs[first, : len(system.design_names)])
         return (
             f"the policy gave the design {given} at step {first} of {system.name}, after {seen[first]}; it must be "
             "finite."

@@ -90,6 +90,7 @@ class Guided(Belief):
     threshold: float = 0.6
     robust: bool = False
     simulated: bool = True
+    given: int | None = None
     kind = "guided"
     together = 128
     padded = True
@@ -360,9 +361,13 @@ class Guided(Belief):
         beyond = log_weights - fresh.log_evidence[:, None] > math.log(RATIO)
         return jnp.sum(jnp.where(beyond, jnp.exp(old.log_weights), 0.0), axis=1)
 
-    def of_given_records(self) -> "Guided":
+    def of_given_records(self, remembered: int | None = None) -> "Guided":
         """Return the same with fresh particles only."""
-        return dataclasses.replace(self, simulated=False)
+        return dataclasses.replace(self, simulated=False, given=remembered)
+
+    def surprise(self, state: GuidedParticles, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> Any:
+        """Return where outcomes lie in what all particles predict."""
+        return particles.surprise(self.likelihood, state, u, y)
 
     def firmer(self, state: GuidedParticles) -> "Guided | None":
         """Return the same with mixtures where one Gaussian does not fit, if it did not."""

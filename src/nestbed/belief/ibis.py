@@ -1,5 +1,6 @@
 """Particle beliefs by iterated batch importance sampling (`alg:ibis`)."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ class IBIS(Settled):
     moves: int
     threshold: float = 0.75
     walk: metropolis.Walk = WALK
+    given: int | None = None
     kind = "ibis"
     together = 8
 
@@ -134,6 +136,14 @@ class IBIS(Settled):
     def divergence(self, state: Particles, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
         """Return E[log p(z | θ)] over the particles, less the log-evidence."""
         return particles.divergence(self.system.parameters, state, log_evidence)
+
+    def of_given_records(self, remembered: int | None = None) -> "IBIS":
+        """Return the same for such records."""
+        return dataclasses.replace(self, given=remembered)
+
+    def surprise(self, state: Particles, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> Float[Array, "N dy"]:
+        """Return where outcomes lie in what all particles predict."""
+        return particles.surprise(self.likelihood, state, u, y)
 
     def moments(self, state: Particles) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return the weighted mean and covariance of the parameters."""

@@ -46,7 +46,7 @@ def start(key: jax.Array, belief: Belief, first: Float[Array, "N dy"], capacity:
     """Return N records of which only the first observation was seen, with room for `capacity` experiments."""
     count, system = first.shape[0], belief.system
     observations = jnp.zeros((count, capacity + 1, len(system.observation_names))).at[:, 0].set(first)
-    designs = jnp.zeros((count, capacity, len(system.design_names)))
+    designs = jnp.zeros((count, capacity, belief.likelihood.inputs))
     return Learner(Record(observations, designs), belief.init(key, first))
 
 
@@ -131,7 +131,8 @@ def _check_room(record: Record, done: Int[Array, ""]) -> None:
 
 def _previous_design(belief: Belief, record: Record, t: Int[Array, ""]) -> Float[Array, "N du"]:
     """Return the design before experiment `t`."""
-    return jnp.where(t > 0, record.designs[:, jnp.maximum(t - 1, 0)], jnp.array(belief.system.rest_design))
+    rest = jnp.zeros(record.designs.shape[-1]).at[: len(belief.system.rest_design)].set(belief.system.rest_design)
+    return jnp.where(t > 0, record.designs[:, jnp.maximum(t - 1, 0)], rest)
 
 
 def warn_of_doubts(belief: Belief, state: Any, first: int = 0) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed.belief.base import SURPRISE, Evidence
@@ -13,6 +14,8 @@ from nestbed.likelihood.base import Carry, Likelihood, components
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics import noise, resampling
 
+LEAST_TAIL = -690.0
+"""Log-probability below which outcomes are all as surprising: 37 standard deviations off."""
 T = TypeVar("T")
 Cloud = Any
 """A named tuple with the fields of `Particles`, and perhaps more."""
@@ -45,7 +48,7 @@ def evenly(prior: Prior, position: Components, carry: Carry, log_posterior: Floa
 def sample(key: jax.Array, likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
     """Draw a particle by its weight, then the observation it predicts."""
     uniforms = noise.uniforms(key, (u.shape[0], 1))
-    chosen = resampling.categorical(uniforms, state.log_weights)[:, None]
+    chosen = resampling.categorical(uniforms, state.log_weights + likelihood.outstanding(state.carry))[:, None]
     theta, carry = take((state.theta, state.carry), chosen)
     normals = noise.normals(key, (u.shape[0], len(likelihood.system.observation_names)), lane=1)
     return jnp.concatenate(likelihood.sample(components(normals), carry, components(u), theta), axis=1)
@@ -71,6 +74,22 @@ def reweight(
         ess=total**2 / jnp.sum(squares, axis=-1),
     )
     return updated, Evidence(above / total - jnp.log(total), log_predictive, math.log(log_weights.shape[1]) + SURPRISE)
+
+
+def surprise(
+    likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"], y: Float[Array, "N dy"]
+) -> Float[Array, "N dy"]:
+    """Return where outcomes lie in the mixture of what particles predict, as standard normal numbers."""
+    log_weights = state.log_weights + likelihood.outstanding(state.carry)
+    log_weights -= jax.nn.logsumexp(log_weights, axis=-1, keepdims=True)
+    means, variances = likelihood.predict(state.carry, components(u), state.theta)
+    found = []
+    for value, mean, variance in zip(components(y), means, variances, strict=True):
+        off = (value - mean) / jnp.sqrt(variance)
+        below, above = (jax.nn.logsumexp(log_weights + log_ndtr(side), axis=-1) for side in (off, -off))
+        tail = ndtri(jnp.exp(jnp.maximum(jnp.minimum(below, above), LEAST_TAIL)))
+        found.append(jnp.where(below < above, tail, -tail))
+    return jnp.stack(found, axis=-1)
 
 
 def expected_gains(

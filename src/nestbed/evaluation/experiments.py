@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from nestbed import likelihood as likelihoods
 from nestbed.belief import faults
 from nestbed.likelihood.base import Record
-from nestbed.likelihood.simulation import chosen_unseen, play, simulate
+from nestbed.likelihood.simulation import Simulated, chosen_unseen, play, simulate
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.policies.base import looks_at_nothing
@@ -19,16 +19,26 @@ from nestbed.policies.base import looks_at_nothing
 
 def simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> tuple[Components, Record]:
     """Return parameters drawn from the prior and a record for each; raise if one is not finite or left the box."""
+    theta, found = simulated_rigs(key, system, policy, horizon, count)
+    return theta, found.record
+
+
+def simulated_rigs(
+    key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int
+) -> tuple[Components, Simulated]:
+    """Return the same with the states that were not seen."""
     if looks_at_nothing(policy):
-        theta, record = _played(key, system, _unseen(key, system, policy, horizon, count))
+        theta, found = _played(key, system, _unseen(key, system, policy, horizon, count))
     else:
-        theta, record = _simulated(key, system, policy, horizon, count)
-    _check(system, theta, record)
-    return theta, record
+        theta, found = _simulated(key, system, policy, horizon, count)
+    _check(system, theta, found.record)
+    return theta, found
 
 
 @eqx.filter_jit
-def _simulated(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int) -> tuple[Components, Record]:
+def _simulated(
+    key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count: int
+) -> tuple[Components, Simulated]:
     """Draw parameters from the prior and a record for each."""
     theta_key, record_key = jax.random.split(key)
     theta = system.parameters.draw(theta_key, (count,))
@@ -42,7 +52,7 @@ def _unseen(key: jax.Array, system: BaseSystem, policy: Any, horizon: int, count
 
 
 @eqx.filter_jit
-def _played(key: jax.Array, system: BaseSystem, designs: Float[Array, "N T du"]) -> tuple[Components, Record]:
+def _played(key: jax.Array, system: BaseSystem, designs: Float[Array, "N T du"]) -> tuple[Components, Simulated]:
     """Draw parameters from the prior, the same as `_simulated` does, and play designs that are known beforehand."""
     theta_key, record_key = jax.random.split(key)
     theta = system.parameters.draw(theta_key, (designs.shape[0],))

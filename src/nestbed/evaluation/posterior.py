@@ -12,8 +12,10 @@ from jaxtyping import Array, Float, Int
 from nestbed import belief as beliefs
 from nestbed.belief import faults, learning
 from nestbed.belief.base import Belief
-from nestbed.likelihood.base import Likelihood, Record
+from nestbed.evaluation import records
+from nestbed.likelihood.base import Likelihood, Record, components
 from nestbed.model import checks
+from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError
@@ -24,8 +26,21 @@ SHORTEST = 16
 """Experiments that a record's buffers hold at least; longer ones hold a power of two, so that few programs do."""
 
 
+class Course(NamedTuple):
+    """What a record says of hidden states and expects of sensors on its way, over the posterior of the parameters.
+
+    Each row is at the time of an observation; what is filtered knows the record up to it, what is expected up to the
+    one before, the parameters the whole record. Several records stand one after the other.
+    """
+
+    states: Float[np.ndarray, "T1 dx"]  # mean of each state, filtered
+    states_sd: Float[np.ndarray, "T1 dx"]
+    expected: Float[np.ndarray, "T1 dy"]  # mean of what each sensor shows, before it was read
+    expected_sd: Float[np.ndarray, "T1 dy"]
+
+
 class Posterior(NamedTuple):
-    """What records say about the parameters; a single record has no leading N."""
+    """What records say about the parameters; a single record, or several taken together, has no leading N."""
 
     mean: Float[Array, "*N dtheta"]
     covariance: Float[Array, "*N dtheta dtheta"]
@@ -33,29 +48,36 @@ class Posterior(NamedTuple):
     gains: Float[Array, "*N T"]  # of each experiment, in nats; in expectation they sum to the divergence
     divergence: Float[Array, "*N"]  # of the posterior from the prior, in nats: what the record has told in all
     belief: Any  # the belief's final state
+    residuals: Float[Array, "*N T dy"]  # where outcomes lie in what was predicted, in standard normal numbers
+    course: Course | None = None  # of hidden states, where there are any
 
 
 def posterior(
     key: jax.Array,
     system: BaseSystem,
-    observations: Float[Array, "*N T1 dy"],
-    designs: Float[Array, "*N T du"],
+    observations: Any,
+    designs: Any,
     *,
+    times: Any = None,
     particles: int | None = None,
     moves: int = 3,
     belief: str | Belief = "guided",
     gain: str = "general",
 ) -> Posterior:
-    """Infer the parameters from one record, or from N of them at once.
+    """Infer the parameters from one record, from several together, or from N of them apart.
 
     Records of up to 16 experiments share a compiled program, then those of up to 32, 64 and so on.
 
     Args:
         key: a jax key; the same key gives the same numbers.
         system: the model.
-        observations: (T+1, number of observations), or with N in front, in the units of the model: the first was seen
-            before any design.
-        designs: (T, number of designs), or with N in front. They may lie outside the box, which only binds policies.
+        observations: (T+1, number of observations) in the units of the model: the first was seen before any design,
+            NaN is not measured. A list of such tables, of any lengths, are records of one rig, for one posterior; an
+            array with N in front holds records of N rigs, for a posterior each.
+        designs: (T, number of designs), or as many of them, as they were really applied. They may lie outside the box,
+            which only binds policies.
+        times: when the observations were made, (T+1) in the model's unit of time, or a list of such; by default a step
+            apart.
         particles: M, parameter particles per record: by default 512 for guided beliefs and 1024 for IBIS.
         moves: Metropolis steps whenever a record's particles are rejuvenated, for IBIS.
         belief: the name of a belief, "guided", "ibis" or "exact", or a belief object.
@@ -63,36 +85,52 @@ def posterior(
 
     Returns:
         Mean and covariance of the parameters in the order of `system.parameter_names`, the log predictive density of
-        each outcome, and the belief's final state; in nats, what the record tells in all (`divergence`, of the
+        each outcome, where it lies in what was predicted, what is known of hidden states, and the belief's final state;
+        in nats, what the record tells in all (`divergence`, of the
         posterior from the prior) and what each experiment gained on the way (`gains`: over many records of the model
         they sum to the divergence, of one record they need not).
     """
     checks.instance(system)
-    observations, designs = (
-        jnp.asarray(checks.numbers(f"the record's {what}", values))
-        for what, values in (("observations", observations), ("designs", designs))
-    )
-    _check(system, observations, designs)
-    single = observations.ndim == 2
-    record = Record(observations[None], designs[None]) if single else Record(observations, designs)
     made = beliefs.make(belief, system, MANY if belief == "guided" and particles is None else particles, moves)
-    made = made.of_given_records()
     learning.check_gain(made, gain)
+    if not records.several(observations) and np.ndim(observations) == 3:
+        if times is not None:
+            raise NestbedError("times are of one record or of a list of them, not of an array with N in front.")
+        record = _of_many_rigs(system, observations, designs)
+        return _inferred(noise.as_key(key), made.of_given_records(), record, gain)
+    measured = records.read(system, observations, designs, times)
+    table = None if records.regular(measured) else records.tabulated(system, measured)
+    if table is None:
+        made = made.of_given_records()
+        record = Record(*(jnp.asarray(part)[None] for part in measured[0][:2]))
+    else:
+        made, record = made.of_given_records(table.memory), table.record
+    result = _inferred(noise.as_key(key), made, record, gain)
+    result = jax.tree.map(lambda leaf: leaf[0], result)
+    if not made.likelihood.markov:
+        result = result._replace(course=followed(made, result, record))
+    return result if table is None else _by_experiment(result, table, measured)
+
+
+def _inferred(key: jax.Array, made: Belief, record: Record, gain: str) -> Posterior:
+    """Return what records say, with a warning where that is little; all leaves lead with N."""
+    system = made.system
     count = record.designs.shape[1]
     capacity = max(SHORTEST, 1 << (count - 1).bit_length())
-    key, padded = noise.as_key(key), record.padded(capacity)
+    padded = record.padded(capacity)
     result, fault = _compiled_infer(key, made, padded, jnp.asarray(count), gain)
     if (firmer := made.firmer(result.belief)) is not None:
         result, fault = _compiled_infer(key, firmer, padded, jnp.asarray(count), gain)
     result = _looked_over(key, made, padded, jnp.asarray(count), result)
-    result = result._replace(log_predictive=result.log_predictive[:, :count], gains=result.gains[:, :count])
+    by_step = {name: getattr(result, name)[:, :count] for name in ("log_predictive", "gains", "residuals")}
+    result = result._replace(**by_step)
     made.likelihood.check_record(record)
-    faults.check(system, fault)
+    faults.check(system, fault, made.likelihood)
     learning.warn_of_doubts(made, result.belief)
     if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
         _warn_of_collapse(result, made)
     _warn_of_far(system, np.asarray(result.mean))
-    return jax.tree.map(lambda leaf: leaf[0], result) if single else result
+    return result
 
 
 def infer(
@@ -104,7 +142,8 @@ def infer(
     keys = jax.random.split(steps_key, capacity)
 
     def experiment(t: Int[Array, ""], so_far: Any) -> Any:
-        learner, fault, log_predictive, gains = so_far
+        learner, fault, log_predictive, gains, residuals = so_far
+        surprise = belief.surprise(learner.belief, record.designs[:, t], record.observations[:, t + 1])
         learner, info, fault = learning.step(
             keys[t],
             belief,
@@ -117,14 +156,17 @@ def infer(
         )
         fault = faults.in_weights(fault, info.gain, info.evidence, belief, info.before, learner.record, t)
         log_predictive = log_predictive.at[:, t].set(info.evidence.log_predictive)
-        return learner, fault, log_predictive, gains.at[:, t].set(info.gain)
+        return learner, fault, log_predictive, gains.at[:, t].set(info.gain), residuals.at[:, t].set(surprise)
 
     learner = learning.start(start_key, belief, record.observations[:, 0], capacity)
     nothing = jnp.zeros((records, capacity))
-    start = learner, faults.none(belief.system, capacity), nothing, nothing
-    learner, fault, log_predictive, gains = jax.lax.fori_loop(0, count.astype(jnp.int32), experiment, start)
+    none = faults.none(belief.system, capacity, belief.likelihood.inputs)
+    start = learner, none, nothing, nothing, jnp.zeros((*nothing.shape, record.observations.shape[-1]))
+    learner, fault, *found = jax.lax.fori_loop(0, count.astype(jnp.int32), experiment, start)
+    log_predictive, gains, residuals = found
     divergence = belief.divergence(learner.belief, jnp.sum(log_predictive, axis=1))
-    return Posterior(*belief.moments(learner.belief), log_predictive, gains, divergence, learner.belief), fault
+    moments = belief.moments(learner.belief)
+    return Posterior(*moments, log_predictive, gains, divergence, learner.belief, residuals), fault
 
 
 _compiled_infer = eqx.filter_jit(infer)
@@ -141,7 +183,10 @@ def _looked_over(key: jax.Array, belief: Belief, record: Record, count: Int[Arra
     state, rise = _mended(mend_key, belief, result.belief, record, count, overlooked)
     log_predictive = result.log_predictive.at[:, count - 1].add(rise)
     divergence = belief.divergence(state, jnp.sum(log_predictive, axis=1))
-    return Posterior(*belief.moments(state), log_predictive, result.gains, divergence, state)
+    mean, covariance = belief.moments(state)
+    return result._replace(
+        mean=mean, covariance=covariance, log_predictive=log_predictive, divergence=divergence, belief=state
+    )
 
 
 @eqx.filter_jit
@@ -203,23 +248,75 @@ ODD = 60.0
 """Deviance of an outcome, per component, that is no chance: one 7.7 standard deviations off has it."""
 
 
-def _check(system: BaseSystem, observations: jax.Array, designs: jax.Array) -> None:
-    dy, du = len(system.observation_names), len(system.design_names)
-    fits = (
-        observations.ndim in (2, 3)
-        and designs.ndim == observations.ndim
-        and (observations.shape[-1], designs.shape[-1]) == (dy, du)
-        and observations.shape[:-2] == designs.shape[:-2]
-        and observations.shape[-2] == designs.shape[-2] + 1 > 1
+def _of_many_rigs(system: BaseSystem, observations: Any, designs: Any) -> Record:
+    """Return records of N rigs, checked."""
+    y, u = (
+        jnp.asarray(checks.numbers(f"the record's {what}", values))
+        for what, values in (("observations", observations), ("designs", designs))
     )
-    if not fits:
+    dy, du = len(system.observation_names), len(system.design_names)
+    fits = u.ndim == 3 and (y.shape[-1], u.shape[-1]) == (dy, du) and len(y) == len(u)
+    if not (fits and y.shape[-2] == u.shape[-2] + 1 > 1):
         raise NestbedError(
-            f"the record has observations of shape {observations.shape} and designs of shape {designs.shape}, but "
-            f"{system.name} needs (T+1, {dy}) and (T, {du}), or the same with N in front: one more observation than "
-            "designs."
+            f"the record has observations of shape {y.shape} and designs of shape {u.shape}, but {system.name} needs "
+            f"(T+1, {dy}) and (T, {du}), or the same with N in front: one more observation than designs."
         )
-    for name, values in (("observations", observations), ("designs", designs)):
+    for name, values in (("observations", y), ("designs", u)):
         bad = np.argwhere(~np.isfinite(np.asarray(values)))
         if len(bad):
             where = ", ".join(str(int(i)) for i in bad[0])
-            raise NestbedError(f"the record's {name} hold a value that is not finite at [{where}]; remove or mend it.")
+            raise NestbedError(
+                f"the record's {name} hold a value that is not finite at [{where}]; with N in front every one must be: "
+                "take records with gaps one by one."
+            )
+    return Record(y, u)
+
+
+def followed(belief: Belief, result: Posterior, record: Record) -> Course | None:
+    """Return what filters say along one record, by the final particles; None where the belief has none."""
+    if not hasattr(result.belief, "theta"):
+        return None
+    theta = tuple(value[None] for value in result.belief.theta)
+    rows = _followed(belief, theta, jnp.exp(result.belief.log_weights)[None], record)
+    return Course(*(np.asarray(part) for part in rows))
+
+
+@eqx.filter_jit
+def _followed(belief: Belief, theta: Components, weights: Float[Array, "1 M"], record: Record) -> Any:
+    likelihood = belief.likelihood
+
+    def mixed(means: Any, variances: Any) -> tuple[Any, Any]:
+        mean = [jnp.sum(weights * m) for m in means]
+        spread = [jnp.sum(weights * (v + (m - c) ** 2)) for m, v, c in zip(means, variances, mean, strict=True)]
+        return jnp.stack(mean), jnp.sqrt(jnp.stack(spread))
+
+    def row(carry: Any, now: Any) -> Any:
+        u, y = (tuple(value[None, None] for value in part) for part in now)
+        expected = likelihood.predict(carry, u, theta)
+        carry = likelihood.condition(carry, u, y, theta)
+        return carry, (*mixed(*likelihood.filtered(carry)), *mixed(*expected))
+
+    first = likelihood.start(components(record.observations[:, 0]), theta)
+    _, rows = jax.lax.scan(row, first, (record.designs[0], record.observations[0, 1:]))
+    unread = mixed(*likelihood.first_expected(theta))
+    begun = (*mixed(*likelihood.filtered(first)), *unread)
+    return tuple(jnp.concatenate([one[None], more]) for one, more in zip(begun, rows, strict=True))
+
+
+def _by_experiment(result: Posterior, table: records.Table, measured: list[records.Measured]) -> Posterior:
+    """Return what each experiment came to, of the rows it was cut into; a record's first reading counts with it."""
+    which = table.experiment.copy()
+    begins = np.flatnonzero(which < 0)
+    which[begins] = which[begins + 1]
+    count = sum(len(each.designs) for each in measured)
+    last = np.array([np.flatnonzero(table.experiment == i)[-1] for i in range(count)])
+    sums = {}
+    for name in ("log_predictive", "gains"):
+        total = np.zeros(count)
+        np.add.at(total, which, np.asarray(getattr(result, name)))
+        sums[name] = jnp.asarray(total)
+    course = result.course
+    if course is not None:  # only when something was seen
+        kept = np.sort(np.concatenate([[0], 1 + last, 1 + begins]))
+        course = Course(*(part[kept] for part in course))
+    return result._replace(**sums, residuals=result.residuals[last], course=course)

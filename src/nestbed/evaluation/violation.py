@@ -82,8 +82,8 @@ def _violation(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, rec
 
     def block(i: int) -> Any:
         run_key = jax.random.fold_in(key, i)
-        _, record = experiments.simulated(run_key, system, ready, horizon, TOGETHER)
-        return np.asarray(broken(system, record.observations, record.designs))
+        _, found = experiments.simulated_rigs(run_key, system, ready, horizon, TOGETHER)
+        return np.asarray(broken(system, found.states, found.record.designs))
 
     found = np.concatenate(blocks.run(records, TOGETHER, block), axis=1)[:, :records]
     often = found.mean(axis=1)
@@ -118,8 +118,8 @@ def calmest(system: BaseSystem, horizon: int, risk: float) -> tuple[float, ...]:
 
     def often(design: Any) -> float:
         ready = prepare(Replay(system, np.asarray(design)[None]), system, horizon)
-        _, record = experiments.simulated(key, system, ready, horizon, TOGETHER)
-        found = broken(system, record.observations, record.designs)[: len(system.limits)]  # slews can be kept
+        _, rigs = experiments.simulated_rigs(key, system, ready, horizon, TOGETHER)
+        found = broken(system, rigs.states, rigs.record.designs)[: len(system.limits)]  # slews can be kept
         return float(jnp.mean(jnp.any(found, axis=0)))
 
     if (least := often(system.rest_design)) <= AIM * risk:

@@ -18,7 +18,9 @@ from jaxtyping import Array, Float, Int
 from nestbed import likelihood as likelihoods
 from nestbed.belief import proposal
 from nestbed.likelihood import sensitivity
-from nestbed.likelihood.base import Record
+from nestbed.likelihood.base import Record, Truth
+from nestbed.likelihood.sensitivity import Past
+from nestbed.likelihood.simulation import Simulated
 from nestbed.model import limits
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
@@ -34,6 +36,7 @@ class Situation(NamedTuple):
     previous: Float[Array, " du"]  # the design before
     left: Int[Array, ""]  # experiments that count, of those that a sequence has
     first: Float[Array, " dy"] | None = None  # what was seen last; None: the rig is yet to be started
+    past: Past | None = None  # what filters of hidden states say by then, for each of the parameters
 
 
 def of_one_rig(system: BaseSystem, w: Components, horizon: int) -> Situation:
@@ -48,14 +51,16 @@ class Rigs(NamedTuple):
 
     theta: Components  # (R,) each
     w: Components  # the same, whitened
-    first: Float[Array, "R dy"]
-    normals: Float[Array, "T dy R"]
+    truth: Truth  # what they are before the first design
+    first: Float[Array, "R dy"]  # what was seen of that
+    normals: Float[Array, "T n R"]
+    past: Past | None = None  # what filters of hidden states say before the first design
 
 
 def draw(key: jax.Array, system: BaseSystem, horizon: int, count: int, situation: Situation | None = None) -> Rigs:
     """Draw rigs from the prior, or from what is known in a situation."""
     theta_key, start_key, noise_key = jax.random.split(key, 3)
-    prior = system.parameters
+    prior, past = system.parameters, None
     if situation is None:
         position = prior.sample(theta_key, (count,))
         w = proposal.whiten(prior, position)
@@ -63,12 +68,21 @@ def draw(key: jax.Array, system: BaseSystem, horizon: int, count: int, situation
         chosen = _spread(theta_key, situation.w[0].shape[0], count)
         w = tuple(value[chosen] for value in situation.w)
         position = proposal.unwhiten(prior, w)
+    likelihood, theta = likelihoods.of(system), prior.constrain(position)
     if situation is None or situation.first is None:
-        first = likelihoods.of(system).sample_start(start_key, count)
+        truth, first = likelihood.begin(start_key, count, theta)
     else:
         first = jnp.broadcast_to(situation.first, (count, situation.first.shape[0]))
-    normals = noise.normals(noise_key, (horizon, len(system.observation_names), count))
-    return Rigs(prior.constrain(position), w, first, normals)
+        truth = tuple(first.T)
+        if situation.past is not None:
+            past = Past(
+                jax.tree.map(lambda leaf: leaf[chosen], situation.past.carry),
+                jax.tree.map(lambda leaf: leaf[:, chosen], situation.past.tangents),
+            )
+            carry = jax.tree.map(lambda leaf: leaf[:, 0], past.carry)
+            truth = likelihood.imagine(tuple(noise.normals(start_key, (len(system.state), count))), carry)
+    normals = noise.normals(noise_key, (horizon, likelihood.normals, count))
+    return Rigs(theta, w, truth, first, normals, past)
 
 
 def _spread(key: jax.Array, size: int, count: int) -> Int[Array, " R"]:
@@ -77,7 +91,7 @@ def _spread(key: jax.Array, size: int, count: int) -> Int[Array, " R"]:
     return (start + (jnp.arange(count) * size) // count) % size
 
 
-def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> Record:
+def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> Simulated:
     """Return the records of K sequences on all rigs, K · R rows."""
     likelihood = likelihoods.of(system, rough=True)
     count = inputs.shape[0]
@@ -85,30 +99,43 @@ def simulate(system: BaseSystem, rigs: Rigs, inputs: Float[Array, "K T du"]) -> 
     theta = _rows(rigs.theta, count)
     first = jnp.tile(rigs.first, (count, 1))
 
-    def experiment(carry: Any, now: Any) -> Any:
+    def experiment(truth: Truth, now: Any) -> Any:
         u, normals = now
         design = tuple(jnp.repeat(value, size)[:, None] for value in u.T)
         e = tuple(jnp.tile(value, count)[:, None] for value in normals)
-        y = likelihood.sample(e, carry, design, theta)
-        carry = likelihood.condition(carry, design, y, theta)
-        return carry, jnp.concatenate(y, axis=1)
+        truth, y = likelihood.experiment(e, truth, design, theta)
+        return truth, (jnp.concatenate(y, axis=1), states(truth))
 
-    start = likelihood.start(tuple(first[:, i, None] for i in range(first.shape[1])), theta)
-    _, seen = jax.lax.scan(jax.checkpoint(experiment), start, (jnp.moveaxis(inputs, 1, 0), rigs.normals))
+    def states(truth: Truth) -> Any:
+        return () if likelihood.markov else jnp.concatenate(likelihood.states(truth), axis=1)
+
+    start = jax.tree.map(lambda leaf: jnp.tile(leaf, count)[:, None], rigs.truth)
+    inside = jnp.moveaxis(inputs, 1, 0), rigs.normals
+    _, (seen, hidden) = jax.lax.scan(jax.checkpoint(experiment), start, inside)
     observations = jnp.moveaxis(jnp.concatenate([first[None], seen]), 0, 1)
-    return Record(observations, jnp.repeat(inputs, size, axis=0))
+    record = Record(observations, jnp.repeat(inputs, size, axis=0))
+    if likelihood.markov:
+        return Simulated(record, observations)
+    return Simulated(record, jnp.moveaxis(jnp.concatenate([states(start)[None], hidden]), 0, 1))
 
 
 def information(
-    system: BaseSystem, w: Components, record: Record, count: Int[Array, ""] | None = None, *, rough: bool = False
+    system: BaseSystem,
+    w: Components,
+    record: Record,
+    count: Int[Array, ""] | None = None,
+    *,
+    rough: bool = False,
+    past: Past | None = None,
 ) -> Float[Array, "C d d"]:
     """Return the Fisher information of records about the parameters that made them, (C,) each, in whitened coordinates.
 
-    Of the first `count` experiments, or of all; with gradients that are `rough` or not.
+    Of the first `count` experiments, or of all; with gradients that are `rough` or not; from a `past` on.
     """
     theta, per = proposal.parameters(system.parameters, tuple(value[:, None] for value in w))
     steps = jnp.asarray(record.designs.shape[1]) if count is None else count
-    return sensitivity.of_histories(likelihoods.of(system, rough=rough), record, steps, theta, per).information
+    likelihood = likelihoods.of(system, rough=rough)
+    return sensitivity.of_histories(likelihood, record, steps, theta, per, past=past, reversible=True).information
 
 
 def applied(
@@ -137,10 +164,11 @@ def worth(
         if situation is None
         else (situation.previous, situation.left, situation.precision)
     )
-    record = simulate(system, rigs, applied(system, unit, previous))
-    found = information(system, tuple(jnp.tile(value, count) for value in rigs.w), record, left, rough=True)
-    gains = about(found, known, slopes(system, tuple(jnp.tile(value, count) for value in rigs.w), target))
-    return gains.reshape(count, -1), fine(system, record, rigs.first.shape[0], margin, left), found
+    played = simulate(system, rigs, applied(system, unit, previous))
+    w, past = tuple(jnp.tile(value, count) for value in rigs.w), _repeated(rigs.past, count)
+    found = information(system, w, played.record, left, rough=True, past=past)
+    gains = about(found, known, slopes(system, w, target))
+    return gains.reshape(count, -1), fine(system, played, rigs.first.shape[0], margin, left), found
 
 
 def expected(
@@ -168,19 +196,19 @@ FINE = 20.0
 
 
 def fine(
-    system: BaseSystem, record: Record, size: int, margin: Float[Array, ""], left: Int[Array, ""] | None = None
+    system: BaseSystem, played: Simulated, size: int, margin: Float[Array, ""], left: Int[Array, ""] | None = None
 ) -> Float[Array, " K"]:
     """Return what sequences are fined for nearing limits, by what each group of `size` rigs does at its worst time."""
-    total = jnp.zeros(record.designs.shape[0] // size)
-    for worst in _worst(system, record, size, left):
+    total = jnp.zeros(played.states.shape[0] // size)
+    for worst in _worst(system, played, size, left):
         total += jnp.maximum(jnp.mean(worst, axis=1) + margin * _spread_of(worst), 0.0)
     return FINE * total
 
 
-def fines_of_rigs(system: BaseSystem, record: Record, margin: Float[Array, ""]) -> Float[Array, " C"]:
+def fines_of_rigs(system: BaseSystem, played: Simulated, margin: Float[Array, ""]) -> Float[Array, " C"]:
     """Return what each rig of one group does to its fine, but for a constant: how the fine changes with its share."""
-    total = jnp.zeros(record.designs.shape[0])
-    for worst in _worst(system, record, record.designs.shape[0]):
+    total = jnp.zeros(played.states.shape[0])
+    for worst in _worst(system, played, played.states.shape[0]):
         middle, spread = jnp.mean(worst), _spread_of(worst)[0]
         own = worst[0] + margin * (worst[0] - middle) ** 2 / (2.0 * spread)
         total += jnp.where(middle + margin * spread > 0.0, own, 0.0)
@@ -188,10 +216,10 @@ def fines_of_rigs(system: BaseSystem, record: Record, margin: Float[Array, ""]) 
 
 
 def _worst(
-    system: BaseSystem, record: Record, size: int, left: Int[Array, ""] | None = None
+    system: BaseSystem, played: Simulated, size: int, left: Int[Array, ""] | None = None
 ) -> Iterator[Float[Array, "K R"]]:
     """Return by how much each limit is exceeded by each rig at its worst time."""
-    for parts in limits.excesses(system, record.observations, record.designs).values():
+    for parts in limits.excesses(system, played.states, played.record.designs).values():
         excess = jnp.stack(parts)
         if left is not None:
             excess = jnp.where(jnp.arange(excess.shape[-1]) < left, excess, -jnp.inf)
@@ -243,6 +271,14 @@ def _every(matrix: Float[Array, "... d d"], slopes: Float[Array, "C k d"]) -> Fl
 
 def _log_det(factor: Float[Array, "C k k"]) -> Float[Array, " C"]:
     return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=-1)
+
+
+def _repeated(past: Past | None, count: int) -> Past | None:
+    """Return the same past for `count` sequences on the same rigs."""
+    if past is None:
+        return None
+    carry = jax.tree.map(lambda leaf: jnp.tile(leaf, (count, 1)), past.carry)
+    return Past(carry, jax.tree.map(lambda leaf: jnp.tile(leaf, (1, count, 1)), past.tangents))
 
 
 def _rows(values: Components, count: int) -> Components:

@@ -116,7 +116,7 @@ def _slopes(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], targ
         rigs = objective.draw(rig_key, system, 0, TOGETHER)
 
         def gains(unit: Float[Array, "K T du"]) -> Float[Array, " K"]:
-            record = play(record_key, system, objective.applied(system, unit), rigs.theta)
+            record = play(record_key, system, objective.applied(system, unit), rigs.theta).record
             found = objective.information(system, rigs.w, record)
             return objective.about(found, known, objective.slopes(system, rigs.w, target))
 

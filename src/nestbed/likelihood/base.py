@@ -20,6 +20,8 @@ from nestbed.numerics.errors import NestbedError
 
 Carry = Any
 """What the past says about the next observation: a pytree of arrays that broadcast against the parameters."""
+Truth = Any
+"""What a simulated rig is, seen or not: a pytree of arrays of one shape."""
 
 
 class Record(NamedTuple):
@@ -60,13 +62,41 @@ class Likelihood(ABC):
     markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
 
     @property
+    def inputs(self) -> int:
+        """How many numbers stand before an observation in a record: those of the design."""
+        return len(self.system.design_names)
+
+    @property
     def long_step(self) -> bool:
         """Whether a step is so much work that several of them in one program would take long to compile."""
         return False
 
+    @property
+    @abstractmethod
+    def normals(self) -> int:
+        """How many standard normal numbers one experiment on a simulated rig takes."""
+
+    @abstractmethod
+    def begin(self, key: jax.Array, count: int, theta: Components) -> tuple[Truth, Float[Array, "N dy"]]:
+        """Start `count` rigs with parameters (N,) each; return what they really are, (N,) arrays, and what is seen."""
+
+    @abstractmethod
+    def experiment(
+        self, normals: Components, truth: Truth, u: Components, theta: Components
+    ) -> tuple[Truth, Components]:
+        """Return what rigs are after one more experiment, and what is seen of them, by standard normal numbers."""
+
+    @abstractmethod
+    def states(self, truth: Truth) -> Components:
+        """Return the states of rigs."""
+
+    @abstractmethod
+    def imagine(self, normals: Components, carry: Carry) -> Truth:
+        """Draw what a rig may really be, by what the past says of it."""
+
     @abstractmethod
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
-        """Draw the first observation of `count` records."""
+        """Draw the first observation of `count` records, over the prior."""
 
     @abstractmethod
     def start(self, y: Components, theta: Components) -> Carry:
@@ -130,6 +160,30 @@ class Likelihood(ABC):
         """
         mean, variance = self.predict(carry, u, theta)
         return tuple(m + jnp.sqrt(v) * e for m, v, e in zip(mean, variance, normals, strict=True))
+
+    def innovations(
+        self, carry: Carry, u: Components, y: Components, theta: Components
+    ) -> tuple[Carry, Array, Components, tuple[Any, ...]]:
+        """Return the next carry, the deviance, and residuals that are independent of each other with their variances.
+
+        All are functions of the parameters, whose slopes tell what an observation says about them.
+        """
+        carry_next, deviance = self.deviance(carry, u, y, theta)
+        mean, _ = self.predict(carry, u, theta)
+        residuals = tuple(value - expected for value, expected in zip(y, mean, strict=True))
+        return carry_next, deviance, *self.decorrelated(carry, u, theta, residuals)
+
+    def filtered(self, carry: Carry) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of each state by what the past says, where states are hidden."""
+        raise NotImplementedError
+
+    def first_expected(self, theta: Components) -> tuple[Components, tuple[Any, ...]]:
+        """Return the mean and the variance of the first observation, where states are hidden."""
+        raise NotImplementedError
+
+    def outstanding(self, carry: Carry) -> Any:
+        """Return the log-density of what was seen and is counted only with the next observation."""
+        return 0.0
 
     def noise_entropy(self) -> float:
         """Return the entropy of one observation's noise, for constant noise only."""

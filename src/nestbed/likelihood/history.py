@@ -37,7 +37,7 @@ def log_likelihood(
     likelihood: Likelihood, table: Table, count: Int[Array, ""], theta: Components
 ) -> tuple[Carry, Float[Array, "C M"]]:
     """Return the carry after `count` steps and Σ log p(y | past, u, θ), for records (C) and parameters (C or 1, M)."""
-    du, unroll = len(likelihood.system.design_names), table.steps.shape[1]
+    du, unroll = likelihood.inputs, table.steps.shape[1]
 
     def block(i: Int[Array, ""], so_far: tuple[Carry, Any]) -> tuple[Carry, Any]:
         rows = table.steps[i][..., None]

@@ -40,6 +40,31 @@ class Observed(Likelihood):
         """Whether it is not Euler's."""
         return not self.system.one_euler_step
 
+    @property
+    def normals(self) -> int:
+        """One for each state."""
+        return len(self.system.state)
+
+    def begin(self, key: jax.Array, count: int, theta: Components) -> tuple[Components, Float[Array, "N dy"]]:
+        """Draw start states, which are seen."""
+        first = self.sample_start(key, count)
+        return tuple(first.T), first
+
+    def experiment(
+        self, normals: Components, truth: Components, u: Components, theta: Components
+    ) -> tuple[Components, Components]:
+        """Return the next state, twice: it is seen."""
+        x = self.sample(normals, truth, u, theta)
+        return x, x
+
+    def states(self, truth: Components) -> Components:
+        """Return the states."""
+        return truth
+
+    def imagine(self, normals: Components, carry: Components) -> Components:
+        """Return the state that was seen."""
+        return carry
+
     def sample_start(self, key: jax.Array, count: int) -> Float[Array, "N dy"]:
         """Draw start states."""
         return self.system.sample_start(key, count)

@@ -164,7 +164,8 @@ def _read(system: "BaseSystem") -> set[str]:
     for name in system.limits:
         jax.eval_shape(lambda x, u, name=name: limits.value(spy, name, x, u), x, u)
     if callable(getattr(spy, "view", None)):
-        jax.eval_shape(lambda x: spy.view(system.State(*x)), x)
+        y = _components(len(system.observation_names), ())
+        jax.eval_shape(lambda y: spy.view(system.Observation(*y)), y)
     return read
 
 
@@ -187,8 +188,8 @@ def declarations(system: "BaseSystem") -> None:
     for name in (*system.state, *system.designs.names, *system.parameter_names, *system.sensors):
         if not str(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise NestbedError(
-                f"{kind} has a state, design, parameter or sensor named {name!r}; use a plain Python name, such as 'angle', "
-                "that is no keyword and does not begin with an underscore."
+                f"{kind} has a state, design, parameter or sensor named {name!r}; use a plain Python name, such as "
+                "'angle', that is no keyword and does not begin with an underscore."
             )
     if len(set(system.state)) != len(system.state):
         raise NestbedError(f"{kind}.state names a state twice: {system.state}.")

@@ -91,9 +91,7 @@ class Noise(NamedTuple):
             return tuple(tuple(self.variance[i] if i == j else 0.0 for j in range(size)) for i in range(size))
         rows = [(*row, 1.0) for row in self.coupling]
         return tuple(
-            tuple(
-                sum(rows[i][k] * rows[j][k] * self.variance[k] for k in range(min(i, j) + 1)) for j in range(size)
-            )
+            tuple(sum(rows[i][k] * rows[j][k] * self.variance[k] for k in range(min(i, j) + 1)) for j in range(size))
             for i in range(size)
         )
 

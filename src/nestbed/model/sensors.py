@@ -41,7 +41,7 @@ def variances(system: "BaseSystem", x: Components, u: Components, theta: Compone
         scales = system.sensor_noise(system.State(*x), system.Design(*u), system.Theta(*theta))
         scales = tuple(scales) if isinstance(scales, tuple | list) else (scales,)
     elif system.sensors:
-        scales = tuple(_scale(system, value, theta) for value in system.sensors.values())  # type: ignore[union-attr]
+        scales = tuple(_scale(system, value, theta) for value in system.sensors.values())
     else:
         scales = (0.0,) * len(system.state)
     steps = (system.resolution.get(name, 0.0) for name in names(system))
@@ -61,7 +61,7 @@ def _longest(system: "BaseSystem", late: Any) -> float:
     """Return the longest delay that is reckoned with, in steps."""
     if not isinstance(late, str):
         return float(late)
-    return min(LONGEST, float(np.max(system.parameters.draws[system.parameter_names.index(late)])))
+    return min(LONGEST, float(np.asarray(system.parameters.draws[system.parameter_names.index(late)]).max()))
 
 
 def arriving(system: "BaseSystem", designs: tuple[Components, ...], ages: Any, theta: Components) -> Components:
@@ -148,7 +148,7 @@ def _check_sensors(system: "BaseSystem", kind: str) -> None:
                 )
     if has_method:
         return
-    for name, scale in system.sensors.items():  # type: ignore[union-attr]
+    for name, scale in dict(system.sensors).items():
         if isinstance(scale, str):
             if scale not in system.parameter_names:
                 raise NestbedError(
@@ -222,8 +222,11 @@ def check_density(system: "BaseSystem") -> None:
     if callable(system.diffusion) or hasattr(system, "sensor_noise"):
         return  # they may be 0 here and not elsewhere
     with jax.ensure_compile_time_eval():
-        moving = [i for i, (v, (_, spread)) in enumerate(zip(system.variance(x, u, middle), start(system), strict=True))
-                  if v > system.noise_floor or spread > 0.0]
+        moving = [
+            i
+            for i, (v, (_, spread)) in enumerate(zip(system.variance(x, u, middle), start(system), strict=True))
+            if v > system.noise_floor or spread > 0.0
+        ]
         slopes = jax.jacfwd(lambda x: seen(system, x, middle))(x)
         scales = variances(system, x, u, middle)
     for name, scale, row in zip(names(system), scales, slopes, strict=True):

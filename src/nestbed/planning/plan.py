@@ -71,14 +71,17 @@ class Plan:
         return len(self.inputs)
 
     def predicted(self) -> list[tuple[str, tuple[Any, Any, Any]]]:
-        """Return where the inputs lead: for each observation its name, and 5 %, 50 % and 95 % of rigs, T + 1 each."""
+        """Return where the inputs lead: for each observation and state its name, and 5 %, 50 % and 95 % of rigs."""
         policy = prepare(self.policy, self.system, self.horizon)
-        _, record = experiments.simulated(jax.random.key(0), self.system, policy, self.horizon, TOGETHER)
-        seen = {name: np.asarray(record.observations[..., i]) for i, name in enumerate(self.system.observation_names)}
+        _, found = experiments.simulated_rigs(jax.random.key(0), self.system, policy, self.horizon, TOGETHER)
+        names = self.system.observation_names
+        seen = {name: np.asarray(found.record.observations[..., i]) for i, name in enumerate(names)}
+        for i, name in enumerate(self.system.state_names if self.system.hidden else ()):
+            seen.setdefault(name, np.asarray(found.states[..., i]))
         for name in self.system.limits:
             if name not in seen:
-                states = tuple(jnp.moveaxis(record.observations[:, 1:], -1, 0))
-                designs = tuple(jnp.moveaxis(record.designs, -1, 0))
+                states = tuple(jnp.moveaxis(found.states[:, 1:], -1, 0))
+                designs = tuple(jnp.moveaxis(found.record.designs, -1, 0))
                 reached = np.asarray(limits.value(self.system, name, states, designs))
                 seen[name] = np.concatenate([reached[:, :1], reached], axis=1)
         return [(name, tuple(np.quantile(rows, (0.05, 0.5, 0.95), axis=0))) for name, rows in seen.items()]

@@ -35,8 +35,8 @@ def risks(key: jax.Array, system: BaseSystem, unit: Any, rigs: int) -> Any:
     drawn = objective.draw(key, system, unit.shape[1], rigs)
 
     def one(sequence: Any) -> Any:
-        record = objective.simulate(system, drawn, objective.applied(system, sequence[None]))
-        return jnp.mean(jnp.any(broken(system, record.observations, record.designs), axis=0))
+        found = objective.simulate(system, drawn, objective.applied(system, sequence[None]))
+        return jnp.mean(jnp.any(broken(system, found.states, found.record.designs), axis=0))
 
     return jax.lax.map(one, jnp.asarray(unit))
 

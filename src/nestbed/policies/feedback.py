@@ -158,7 +158,7 @@ def _outcomes(system: BaseSystem, inputs: Float[Array, "T du"]) -> Any:
     """Return the mean and the spread of what is seen before each input."""
     theta_key, record_key = jax.random.split(jax.random.key(0))
     theta = system.parameters.draw(theta_key, (RIGS,))
-    record = play(record_key, system, jnp.broadcast_to(inputs, (RIGS, *inputs.shape)), theta)
+    record = play(record_key, system, jnp.broadcast_to(inputs, (RIGS, *inputs.shape)), theta).record
     seen = record.observations[:, :-1]
     return jnp.mean(seen, axis=0), jnp.std(seen, axis=0)
 

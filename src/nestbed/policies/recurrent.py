@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestbed.model import checks, predictive
+from nestbed.model import checks, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
@@ -235,7 +235,9 @@ def predictive_scales(system: BaseSystem) -> tuple[tuple[float, float], ...]:
 
     Six digits are kept, so that other machines find the same.
     """
-    seen = np.stack(predictive.visited(system).x, axis=1)
+    visited = predictive.visited(system)
+    shown = sensors.seen(system, visited.x, visited.theta) if system.sensors else visited.x
+    seen = np.stack(np.broadcast_arrays(*(np.asarray(value) for value in shown)), axis=1)
     seen = np.where(np.isfinite(seen), seen, 0.0)
     low, middle, high = np.quantile(seen, [0.16, 0.5, 0.84], axis=0)
     with np.errstate(over="ignore"):

@@ -16,7 +16,9 @@ from nestbed import likelihood as likelihoods
 from nestbed.belief import proposal
 from nestbed.information import objective, search
 from nestbed.information.objective import Situation
-from nestbed.likelihood.base import Record
+from nestbed.likelihood import sensitivity
+from nestbed.likelihood.base import Likelihood, Record
+from nestbed.likelihood.sensitivity import Past
 from nestbed.model import checks, limits
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
@@ -188,7 +190,14 @@ class Replan(Hashable):
         draws = fitted.location[0] + normals @ fitted.spread[0].T
         precision = fitted.factor[0] @ fitted.factor[0].T
         left = jnp.asarray(self.longest, jnp.int32) - carry.done
-        return Situation(tuple(draws.T), precision, u_previous, left, y), fitted.location
+        past = None if likelihood.markov else self._past(likelihood, record, carry.done, draws)
+        return Situation(tuple(draws.T), precision, u_previous, left, y, past), fitted.location
+
+    def _past(self, likelihood: Likelihood, record: Record, done: Int[Array, ""], draws: Float[Array, "M d"]) -> Past:
+        """Return what a filter of the hidden states says by now, for each of the parameters drawn."""
+        rows = Record(*(jnp.broadcast_to(part, (len(draws), *part.shape[1:])) for part in record))
+        theta, slopes = proposal.parameters(self.system.parameters, tuple(value[:, None] for value in draws.T))
+        return sensitivity.past(likelihood, rows, done, theta, slopes)
 
     def _again(self, key: jax.Array, plan: Float[Array, "T du"], situation: Situation) -> Float[Array, "T du"]:
         """Return the best of the plan and of what some rounds of search make of it."""
@@ -240,8 +249,8 @@ BROKEN = 1e-3
 def _tell_of_limits(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"]) -> None:
     """Say so where a plan leads beyond limits on average: the first searches lead away from it."""
     rigs = objective.draw(key, system, unit.shape[0], JUDGES)
-    record = objective.simulate(system, rigs, objective.applied(system, unit[None]))
-    if float(objective.fine(system, record, JUDGES, jnp.zeros(()))[0]) > objective.FINE * BROKEN:
+    found = objective.simulate(system, rigs, objective.applied(system, unit[None]))
+    if float(objective.fine(system, found, JUDGES, jnp.zeros(()))[0]) > objective.FINE * BROKEN:
         warnings.warn(
             "the plan to begin with leads beyond the system's limits: searches lead away from it, but the first may "
             "not do so in one step; give a plan that keeps them, as nb.design finds it.",

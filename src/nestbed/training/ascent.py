@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float
 
 from nestbed.information import objective
-from nestbed.likelihood.simulation import simulate
+from nestbed.likelihood.simulation import Simulated, simulate
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target
 from nestbed.policies.feedback import Feedback
@@ -95,11 +95,11 @@ def scored_gain(
 ) -> Float[Array, ""]:
     """Return the same number with the score as its gradient: needed where the simulator has none."""
     still = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, policy)
-    gains, fine, record = jax.lax.stop_gradient(_played(key, system, still, target, batch, margin))
-    likely = jax.vmap(policy.log_likelihood)(*record)
+    gains, fine, played = jax.lax.stop_gradient(_played(key, system, still, target, batch, margin))
+    likely = jax.vmap(policy.log_likelihood)(*played.record)
     counted = jnp.isfinite(gains)
     mean = jnp.sum(jnp.where(counted, gains, 0.0)) / jnp.sum(counted)
-    fines = jax.lax.stop_gradient(objective.fines_of_rigs(system, record, margin))
+    fines = jax.lax.stop_gradient(objective.fines_of_rigs(system, played, margin))
     worth = jnp.where(counted, gains, mean) - jnp.where(jnp.isfinite(fines), fines, 0.0)
     surrogate = jnp.mean((worth - jnp.mean(worth)) * likely)
     return mean - fine + surrogate - jax.lax.stop_gradient(surrogate)
@@ -107,15 +107,15 @@ def scored_gain(
 
 def _played(
     key: jax.Array, system: BaseSystem, policy: Feedback, target: Target | None, batch: int, margin: Float[Array, ""]
-) -> tuple[Float[Array, " B"], Float[Array, ""], Any]:
-    """Return what a policy gains on each of a batch of rigs, its fine, and the records."""
+) -> tuple[Float[Array, " B"], Float[Array, ""], Simulated]:
+    """Return what a policy gains on each of a batch of rigs, its fine, and what was simulated."""
     rigs_key, record_key = jax.random.split(key)
     rigs = objective.draw(rigs_key, system, 0, batch)
-    record = simulate(record_key, system, policy, rigs.theta, policy.plan.shape[0])
-    found = objective.information(system, rigs.w, record)
+    played = simulate(record_key, system, policy, rigs.theta, policy.plan.shape[0])
+    found = objective.information(system, rigs.w, played.record)
     known = objective.precision(system)
     gains = objective.about(found, known, objective.slopes(system, rigs.w, target))
-    return gains, objective.fine(system, record, batch, margin)[0], record
+    return gains, objective.fine(system, played, batch, margin)[0], played
 
 
 @eqx.filter_jit

@@ -177,7 +177,7 @@ def objective(key: jax.Array, system: BaseSystem, policy: Recurrent, config: IDA
     theta_key, draws_key, record_key = jax.random.split(key, 3)
     theta = system.parameters.draw(theta_key, (config.batch,))
     draws = system.parameters.draw(draws_key, (config.contrastive,))
-    record = simulate(record_key, system, policy.mean(), theta, config.horizon)
+    record = simulate(record_key, system, policy.mean(), theta, config.horizon).record
     return jnp.mean(spce(system, record, theta, draws))
 
 

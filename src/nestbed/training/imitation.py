@@ -32,7 +32,7 @@ def _imitated(key: jax.Array, policy: Recurrent, inputs: Float[Array, "T du"]) -
         shaking = noise.normals(shake_key, (BATCH, *inputs.shape))
         unit = jnp.clip(SHRUNK * system.designs.unscale(inputs) + SHAKEN * shaking, -SHRUNK, SHRUNK)
         theta = system.parameters.draw(theta_key, (BATCH,))
-        record = play(record_key, system, system.designs.scale(unit), theta)
+        record = play(record_key, system, system.designs.scale(unit), theta).record
         return jnp.mean(jax.vmap(policy.log_likelihood)(*record))
 
     keys = jax.random.split(key, STEPS)

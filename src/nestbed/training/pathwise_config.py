@@ -1,7 +1,7 @@
 """What a training of feedback on a plan can be told."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from nestbed.evaluation.violation import check_risk
 from nestbed.information import effort, search
@@ -66,7 +66,8 @@ class PathwiseConfig(Config):
         at_least_one(horizon=horizon)
         of_one_rig = effort.operations(system, horizon)
         work = {"rounds": search.rigs_per_step(system) * of_one_rig, "steps": of_one_rig}
-        return dataclasses.replace(self, **{name: afforded(name, work[name]) for name in missing}).resolve(system)
+        found: dict[str, Any] = {name: afforded(name, work[name]) for name in missing}
+        return dataclasses.replace(self, **found).resolve(system)
 
     @property
     def sizes(self) -> FeedbackConfig:
