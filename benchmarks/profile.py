@@ -100,7 +100,7 @@ def certificates(system, policy):
     ready, count = prepare(policy, system, system.horizon), jnp.asarray(system.horizon)
     likelihood, rows = likelihoods.of(system), 256
     theta, record = experiments.simulated(key0, system, ready, system.horizon, rows)
-    own, free = weighing._own(system, theta), (True,) * len(system.prior)
+    own, free = weighing._own(system, theta), (True,) * len(system.parameter_names)
     simulated = milliseconds_of(lambda key: experiments.simulated(key, system, ready, system.horizon, rows))
     whole = milliseconds_of(lambda key: weighing.by_gaussian(key, system, theta, record, count, DRAWS, free))
     start = eqx.filter_jit(weighing._likeliest)(key0, system, own, record, count, free)

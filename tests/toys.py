@@ -173,3 +173,39 @@ def gains_by_quadrature(system, policy, count, points=300):
     own = likely(tuple(value[:, None] for value in theta))[:, 0]
     total = likely(tuple(jnp.asarray(values)[None] for values in grid)) + log_prior
     return np.asarray(own - jax.nn.logsumexp(total, axis=1))
+
+
+class Pair(nb.System):
+    """Two gains, each of an input of its own, the first of both levels: linear, so that all is known in closed form."""
+
+    state = ("a", "b")
+    designs = nb.Box(push=(-2.0, 2.0), pull=(-2.0, 2.0))
+    prior = {"ua": dist.Normal(1.0, 0.5), "ub": dist.Normal(-0.5, 0.8)}
+    step, diffusion, noise_floor, integrator = 0.5, (0.6, 0.9), 0.0, "euler"
+    defaults = nb.Defaults(horizon=4)
+
+    def drift(self, x, u, theta):
+        return theta.ua * u.push, theta.ub * u.pull + 0.4 * theta.ua * u.push
+
+    def features(self, x, u):
+        return (u.push, 0.0), (0.4 * u.push, u.pull)
+
+
+INPUTS = np.array([[1.5, 0.2], [-0.7, 1.8], [0.4, -1.1], [2.0, 0.9]])
+"""Designs of `Pair`."""
+
+
+def pair_information(noise, inputs=INPUTS):
+    """Return the information that records of `Pair` have about its gains, for steps whose noise has a covariance."""
+    rows = [0.5 * np.array([[push, 0.0], [0.4 * push, pull]]) for push, pull in inputs]
+    return sum(h.T @ np.linalg.solve(noise, h) for h in rows)
+
+
+def pair_posterior(mean, covariance, noise, observations, inputs=INPUTS):
+    """Return the mean and the covariance of the gains of `Pair` given one record."""
+    precision = np.linalg.inv(covariance)
+    score = precision @ mean
+    for (push, pull), moved in zip(inputs, np.diff(np.asarray(observations), axis=0), strict=True):
+        h = 0.5 * np.array([[push, 0.0], [0.4 * push, pull]])
+        precision, score = precision + h.T @ np.linalg.solve(noise, h), score + h.T @ np.linalg.solve(noise, moved)
+    return np.linalg.solve(precision, score), np.linalg.inv(precision)

@@ -1,21 +1,23 @@
 """The exact belief of a system that is linear in its parameters with Normal priors (`sec:conditionally_linear`).
 
-The noise is independent between states, so each state of an outcome is conditioned on in turn by a scalar update:
+Each state of an outcome is conditioned on in turn, given those before it where they share noise, by a scalar update:
 no matrix is ever inverted, and sampling an outcome walks through the same updates.
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 
 from nestbed.belief.base import Belief, Evidence, RejuvenationInfo, Settled
 from nestbed.likelihood.base import Carry, Record, Row, components
 from nestbed.model import predictive
+from nestbed.model.factors import Gaussian
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError
@@ -28,6 +30,11 @@ class Normal(NamedTuple):
     mean: Float[Array, "N dtheta"]
     covariance: Float[Array, "N dtheta dtheta"]
     carry: Carry  # of the likelihood
+
+    @property
+    def unconstrained(self) -> tuple[Array, Array]:
+        """The mean and the covariance of unconstrained coordinates, which the parameters are."""
+        return self.mean, self.covariance
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Exact(Settled):
                 "exact belief; use belief='ibis'."
             )
         for name, distribution in system.prior.items():
-            if not isinstance(distribution, dist.Normal):
+            if not isinstance(distribution, dist.Normal | dist.MultivariateNormal):
                 raise NestbedError(
                     f"the prior of {name!r} in {system.name} is a {type(distribution).__name__}, but the exact belief "
                     "needs Normal priors; use belief='ibis'."
@@ -71,11 +78,17 @@ class Exact(Settled):
 
     def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> Normal:
         """Return the prior's mean and covariance, repeated."""
-        priors, count = self.system.prior.values(), first.shape[0]
-        mean = jnp.array([float(p.loc) for p in priors])
-        covariance = jnp.diag(jnp.array([float(p.scale) ** 2 for p in priors]))
-        mean, covariance = (jnp.broadcast_to(a, (count, *a.shape)) for a in (mean, covariance))
+        prior = (jnp.asarray(part) for part in self._prior)
+        mean, covariance = (jnp.broadcast_to(a, (first.shape[0], *a.shape)) for a in prior)
         return self.begin(Normal(mean, covariance, ()), first)
+
+    @property
+    def _prior(self) -> tuple[np.ndarray, np.ndarray]:
+        """The prior's mean and covariance."""
+        prior = self.system.parameters
+        parts = [(f.mean, f.covariance) if isinstance(f, Gaussian) else _alone(f.distribution) for f in prior.factors]
+        means, blocks = zip(*parts, strict=True)
+        return np.concatenate(means), prior.blocks(blocks)
 
     def begin(self, state: Normal, first: Float[Array, "N dy"]) -> Normal:
         """Return the prior with another first observation."""
@@ -90,8 +103,9 @@ class Exact(Settled):
     def sample(self, key: jax.Array, state: Normal, u: Float[Array, "N du"]) -> Float[Array, "N dy"]:
         """Draw the observation component by component, each given those before it."""
         normals = noise.normals(key, (u.shape[0], len(self.system.observation_names)))
-        outcome = []
+        outcome: list[Float[Array, " N"]] = []
         for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
+            row = row.given(outcome)
             mean, variance = _predict(state, row)
             value = mean + jnp.sqrt(variance) * normals[:, i]
             state = _condition(state, row, value)
@@ -100,7 +114,7 @@ class Exact(Settled):
 
     def update(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Normal, Evidence]:
         """Condition on every component of the outcome; both terms of the gain in closed form."""
-        rows = list(self.likelihood.linear(state.carry, components(u)))
+        rows = [row.given(y.T) for row in self.likelihood.linear(state.carry, components(u))]
         entropy_drop = divergence = jnp.zeros(u.shape[0])
         posterior, predicted = state, []
         for i, row in enumerate(rows):
@@ -149,16 +163,25 @@ class Exact(Settled):
 
     def divergence(self, state: Normal, log_evidence: Float[Array, " N"]) -> Float[Array, " N"]:
         """Return the divergence of two Gaussians."""
-        priors = self.system.prior.values()
-        mean, variance = jnp.array([float(p.loc) for p in priors]), jnp.array([float(p.scale) ** 2 for p in priors])
-        spread = jnp.sum(jnp.diagonal(state.covariance, axis1=1, axis2=2) / variance, axis=1)
-        shift = jnp.sum((state.mean - mean) ** 2 / variance, axis=1)
-        log_ratio = jnp.sum(jnp.log(variance)) - jnp.linalg.slogdet(state.covariance)[1]
-        return 0.5 * (spread + shift - len(priors) + log_ratio)
+        mean, prior = self._prior
+        shift, covariance, variance = state.mean - jnp.asarray(mean), state.covariance, jnp.asarray(np.diagonal(prior))
+        if np.count_nonzero(prior) > len(mean):  # in coordinates that the prior does not correlate
+            root = np.linalg.cholesky(prior)
+            unit = jnp.asarray(np.linalg.inv(root / np.diagonal(root)))
+            shift, covariance = shift @ unit.T, unit @ covariance @ unit.T
+            variance = jnp.asarray(np.diagonal(root) ** 2)
+        spread = jnp.sum(jnp.diagonal(covariance, axis1=1, axis2=2) / variance, axis=1)
+        squares = jnp.sum(shift**2 / variance, axis=1)
+        log_ratio = jnp.sum(jnp.log(variance)) - jnp.linalg.slogdet(covariance)[1]
+        return 0.5 * (spread + squares - len(mean) + log_ratio)
 
     def moments(self, state: Normal) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
         """Return mean and covariance."""
         return state.mean, state.covariance
+
+
+def _alone(distribution: dist.Normal) -> tuple[Any, Any]:
+    return [float(distribution.loc)], [[float(distribution.scale) ** 2]]
 
 
 def _predict(belief: Normal, row: Row) -> tuple[Float[Array, " N"], Float[Array, " N"]]:

@@ -70,6 +70,11 @@ class GuidedParticles(NamedTuple):
     doubtful: Int[Array, " N"]  # experiments after which nothing fitted first; 0: none
     several: Bool[Array, " N"]  # whether a fit has ever led elsewhere
 
+    @property
+    def unconstrained(self) -> tuple[Array, Array]:
+        """The weighted mean and covariance of unconstrained coordinates."""
+        return particles.weighted(self.log_weights, self.position)
+
 
 @dataclass(frozen=True)
 class Guided(Belief):
@@ -184,7 +189,7 @@ class Guided(Belief):
 
     @property
     def _no_fault(self) -> "Fault":
-        return Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.prior)))
+        return Fault(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.zeros(len(self.system.parameter_names)))
 
     def _by_mixtures(
         self,
@@ -341,7 +346,7 @@ class Guided(Belief):
     ) -> tuple[Components, Float[Array, "C M"]]:
         """Return M − 1 draws and, last, one of the old particles, with the proposal's log-densities."""
         prior, rows = self.system.parameters, state.ess.shape[0]
-        numbers = fitted.random_numbers(key, (len(self.system.prior), rows, self.particles - 1), lane)
+        numbers = fitted.random_numbers(key, (len(self.system.parameter_names), rows, self.particles - 1), lane)
         w, log_proposal = fitted.draw(numbers)
         chosen = resampling.categorical(noise.uniforms(key, (rows, 1), lane + KEEP), state.log_weights)
         kept = particles.take(proposal.whiten(prior, state.position), chosen[:, None])

@@ -63,7 +63,8 @@ class Mixture(NamedTuple):
         count = self.parts.location.shape[0] // rows
         each = self.parts.log_density(tuple(jnp.repeat(value, count, axis=0) for value in w))
         parts = jax.nn.logsumexp(each.reshape(rows, count, size), axis=1)
-        return jnp.logaddexp(parts, proposal.log_prior(self.prior, self._position(w), self.free)) - math.log(count + 1)
+        anywhere = proposal.log_marginal(self.prior, self._position(w), self.free)
+        return jnp.logaddexp(parts, anywhere) - math.log(count + 1)
 
     def random_numbers(self, key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
         """Return what `draw` takes, for shape (d, C, M), from three lanes of a key."""
@@ -90,7 +91,7 @@ def fit(
 
     Coordinates that are `held`, whitened (C, 1), and not None, are given; the mixture is of the others.
     """
-    free = tuple(value is None for value in held or (None,) * len(likelihood.system.prior))
+    free = tuple(value is None for value in held or (None,) * len(likelihood.system.parameter_names))
     w = _led(key, likelihood, record, count, held or (None,) * len(free))
     stride = PARTICLES // PARTS
     centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
@@ -141,7 +142,7 @@ def _led(
         return _Particles(moved[0], moved[1], moved[2], temperature, state.level + 1)
 
     w = proposal.whiten(prior, prior.sample(key, (rows, PARTICLES)))
-    w = tuple(z if given is None else jnp.broadcast_to(given, z.shape) for z, given in zip(w, held, strict=True))
+    w = proposal.given(prior, w, held)
     start = _Particles(w, *measured(w), jnp.zeros(rows), jnp.zeros((), jnp.int32))
     unfinished = lambda state: jnp.any(state.temperature < 1.0) & (state.level < LEVELS)  # noqa: E731
     return jax.lax.while_loop(unfinished, rise, start).w

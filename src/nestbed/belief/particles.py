@@ -31,6 +31,11 @@ class Particles(NamedTuple):
     log_posterior: Float[Array, "N M"]  # unnormalised, given the whole record so far
     ess: Float[Array, " N"]
 
+    @property
+    def unconstrained(self) -> tuple[Array, Array]:
+        """The weighted mean and covariance of unconstrained coordinates."""
+        return weighted(self.log_weights, self.position)
+
 
 def evenly(prior: Prior, position: Components, carry: Carry, log_posterior: Float[Array, "C M"]) -> Particles:
     """Return particles of equal weight."""
@@ -129,11 +134,15 @@ def divergence(prior: Prior, state: Cloud, log_evidence: Float[Array, " N"]) -> 
 
 def moments(state: Cloud) -> tuple[Float[Array, "N dtheta"], Float[Array, "N dtheta dtheta"]]:
     """Return the weighted mean and covariance of the parameters."""
-    weights = jnp.exp(state.log_weights)
-    theta = jnp.stack(state.theta, axis=-1)
-    mean = jnp.einsum("nm,nmi->ni", weights, theta)
-    centred = theta - mean[:, None]
-    return mean, jnp.einsum("nm,nmi,nmj->nij", weights, centred, centred)
+    return weighted(state.log_weights, state.theta)
+
+
+def weighted(log_weights: Float[Array, "*N M"], values: Components) -> tuple[Array, Array]:
+    """Return the weighted mean and covariance of values."""
+    weights, rows = jnp.exp(log_weights), jnp.stack(values, axis=-1)
+    mean = jnp.einsum("...m,...mi->...i", weights, rows)
+    centred = rows - mean[..., None, :]
+    return mean, jnp.einsum("...m,...mi,...mj->...ij", weights, centred, centred)
 
 
 def take(tree: Any, index: Int[Array, "N K"]) -> Any:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from nestbed.likelihood import sensitivity
 from nestbed.likelihood.base import Likelihood, Record
 from nestbed.likelihood.sensitivity import Local
+from nestbed.model.factors import Factor
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics import linear_algebra, noise
 
@@ -39,6 +41,15 @@ class Proposal(NamedTuple):
     factor: Float[Array, "C d d"]  # L, lower triangular
     spread: Float[Array, "C d d"]  # L⁻ᵀ
     height: Float[Array, " C"]  # the log-posterior at m, but for the evidence
+
+    @classmethod
+    def of_prior(cls, prior: Prior, rows: int) -> "Proposal":
+        """Return proposals around the prior's middle, with its spread."""
+        found = cls.nowhere(jnp.zeros((rows, len(prior.names))))
+        if prior.independent:
+            return found
+        factor = jnp.broadcast_to(jnp.asarray(np.linalg.cholesky(prior.precision)), found.factor.shape)
+        return found._replace(factor=factor, spread=jnp.swapaxes(linear_algebra.inverse(factor), 1, 2))
 
     @classmethod
     def nowhere(cls, location: Float[Array, "C d"]) -> "Proposal":
@@ -126,8 +137,42 @@ def parameters(prior: Prior, w: Components) -> tuple[Components, Components]:
 
 def log_prior(prior: Prior, position: Components, free: tuple[bool, ...] | None = None) -> Float[Array, "..."]:
     """Return the prior's log-density in whitened coordinates, of the free ones if only some are."""
-    marginals = zip(prior.marginals, position, prior.scales, free or (True,) * len(position), strict=True)
-    return _sum([m.log_density(z) + math.log(scale) for m, z, scale, is_free in marginals if is_free])
+    kept = prior.by_factor(free or (True,) * len(position))
+    groups = zip(prior.factors, prior.by_factor(position), prior.by_factor(prior.scales), kept, strict=True)
+    return _sum([_log_conditional(f, part, free) + _volume(s, free) for f, part, s, free in groups if any(free)])
+
+
+def log_marginal(prior: Prior, position: Components, chosen: tuple[bool, ...]) -> Float[Array, "..."]:
+    """Return the log-density in whitened coordinates that the chosen ones have by themselves."""
+    kept = prior.by_factor(chosen)
+    groups = zip(prior.factors, prior.by_factor(position), prior.by_factor(prior.scales), kept, strict=True)
+    return _sum([f.log_marginal(part, chosen) + _volume(s, chosen) for f, part, s, chosen in groups if any(chosen)])
+
+
+def _log_conditional(factor: Factor, position: Components, free: tuple[bool, ...]) -> Any:
+    """Return the log-density of the free coordinates given the others."""
+    whole = factor.log_density(position)
+    return whole if all(free) else whole - factor.log_marginal(position, tuple(not one for one in free))
+
+
+def _volume(scales: tuple[float, ...], chosen: tuple[bool, ...]) -> float:
+    return sum(math.log(scale) for scale, is_chosen in zip(scales, chosen, strict=True) if is_chosen)
+
+
+def given(prior: Prior, w: Components, held: tuple[Any, ...]) -> Components:
+    """Return whitened draws of the prior as they are where some coordinates are held, (C, 1), and not None.
+
+    Those that are known together with held ones move along as those of a Gaussian do.
+    """
+    moved = [z if value is None else jnp.broadcast_to(value, z.shape) for z, value in zip(w, held, strict=True)]
+    fixed = [i for i, value in enumerate(held) if value is not None]
+    free = [i for i, value in enumerate(held) if value is None]
+    follow = -np.linalg.solve(prior.precision[np.ix_(free, free)], prior.precision[np.ix_(free, fixed)])
+    for i, row in zip(free, follow, strict=True):
+        for j, share in zip(fixed, row, strict=True):
+            if share != 0.0:
+                moved[i] = moved[i] + float(share) * (moved[j] - w[j])
+    return tuple(moved)
 
 
 def heavy(normals: Float[Array, "d C M"], gammas: Float[Array, "C M"]) -> list[Float[Array, "C M"]]:
@@ -230,11 +275,10 @@ def _posterior(likelihood: Likelihood, record: Record, count: Int[Array, ""], fr
 
     def around(w: Float[Array, "C d"]) -> Local:
         columns = tuple(w[:, i, None] for i in range(w.shape[1]))
-        ones = tuple(jnp.ones_like(value) for value in columns)
         theta, slopes = parameters(prior, columns)
         seen = sensitivity.of_histories(likelihood, record, count, theta, slopes)
-        value, slope, curvature = _prior_around(prior, columns, ones)
-        information = seen.information + jax.vmap(jnp.diag)(curvature)
+        value, slope, curvature = _prior_around(prior, columns)
+        information = seen.information + curvature
         score = seen.score + slope
         if free is not None:
             mask = jnp.array(free)
@@ -245,18 +289,31 @@ def _posterior(likelihood: Likelihood, record: Record, count: Int[Array, ""], fr
     return around
 
 
-def _prior_around(prior: Prior, w: Components, ones: Components) -> tuple[Any, Any, Any]:
-    """Return the prior's log-density, its slope and its curvature (at least a little) in whitened coordinates."""
+def _prior_around(prior: Prior, w: Components) -> tuple[Any, Any, Any]:
+    """Return the prior's log-density, its slope and its curvature (at least a little) in whitened coordinates.
+
+    Slopes are taken along one coordinate of every distribution at a time. Parameters that are known together have the
+    curvature of a Gaussian with their covariance.
+    """
+    places = [(f, i) for f, factor in enumerate(prior.factors) for i in range(len(factor.names))]
 
     def each(w: Components) -> Components:
-        return tuple(m.log_density(z) for m, z in zip(prior.marginals, unwhiten(prior, w), strict=True))
+        parts = prior.by_factor(unwhiten(prior, w))
+        return tuple(factor.log_density(part) for factor, part in zip(prior.factors, parts, strict=True))
 
-    def slope(w: Components) -> tuple[Components, Components]:
-        return jax.jvp(each, (w,), (ones,))
+    def slope(w: Components, turn: int) -> tuple[Components, Components]:
+        along = [jnp.ones_like(z) if i == turn else jnp.zeros_like(z) for z, (_, i) in zip(w, places, strict=True)]
+        return jax.jvp(each, (w,), (tuple(along),))
 
-    (values, slopes), (_, bends) = jax.jvp(slope, (w,), (ones,))
-    curvature = jnp.maximum(-jnp.concatenate(bends, axis=1), LEAST)
-    return sum(values)[:, 0], jnp.concatenate(slopes, axis=1), curvature
+    ones = tuple(jnp.ones_like(z) if i == 0 else jnp.zeros_like(z) for z, (_, i) in zip(w, places, strict=True))
+    (values, slopes), (_, bends) = jax.jvp(lambda w: slope(w, 0), (w,), (ones,))
+    turns = [slopes, *(slope(w, turn)[1] for turn in range(1, 1 + max(i for _, i in places)))]
+    own = zip(places, np.diagonal(prior.curvature), strict=True)
+    bends = tuple(jnp.full_like(bends[f], -known) if known else bends[f] for (f, _), known in own)
+    curvature = jax.vmap(jnp.diag)(jnp.maximum(-jnp.concatenate(bends, axis=1), LEAST))
+    if not prior.independent:
+        curvature += prior.curvature - np.diag(np.diagonal(prior.curvature))
+    return sum(values)[:, 0], jnp.concatenate([turns[i][f] for f, i in places], axis=1), curvature
 
 
 LEAST = 1e-2

@@ -55,10 +55,14 @@ class Judge:
     ):
         self.key, self.system, self.policy = key, system, policy
         self.horizon, self.draws, self.target = horizon, draws, target
-        self.free = [(True,) * len(system.prior)]
-        self.level = target if target is not None and not target.plain(system) else None
-        if target is not None and self.level is None:
-            self.free.append(target.nuisance(system))
+        self.free = [(True,) * len(system.parameter_names)]
+        self.level = None
+        if target is not None:
+            nuisance = target.nuisance(system)
+            if target.plain(system) and system.parameters.divisible(nuisance):
+                self.free.append(nuisance)
+            else:
+                self.level = target
         self.done: list[list[Weighed]] = []
         self.hidden_modes = [False] * len(self.free)
 

@@ -63,7 +63,7 @@ def given(
     every = (True,) * len(own)
     start = weighing.likeliest(start_key, system, own, record, count, every)
     fitted = proposal.fit(likelihoods.of(system), record, count, start)
-    middle = Proposal.nowhere(jnp.zeros_like(start))
+    middle = Proposal.of_prior(system.parameters, start.shape[0])
     both = _evidence(draw_key, system, fitted, own, record, count, draws, target)
     prior = _evidence(prior_key, system, middle, own, record, jnp.zeros_like(count), PRIOR, target)
     nothing = jnp.zeros(start.shape[0])

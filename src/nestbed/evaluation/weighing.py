@@ -103,7 +103,7 @@ def likeliest(
     """
     prior, likelihood = system.parameters, likelihoods.of(system)
     w = proposal.whiten(prior, prior.sample(key, (record.designs.shape[0], STARTS)))
-    w = _with_given(w, own, free)
+    w = proposal.given(prior, w, tuple(None if is_free else value for value, is_free in zip(own, free, strict=True)))
     table = history.tabulate(record)
     theta = prior.constrain(proposal.unwhiten(prior, w))
     _, log_likelihood = history.log_likelihood(likelihood, table, count, theta)
@@ -193,9 +193,10 @@ def _controls(
     target, of which each record tells only what θ₀ has, also what θ₀ has less the average over its posterior.
     """
     prior = system.parameters
-    mean, variance, entropy = prior.moments
+    mean, covariance, entropy = prior.moments
     scales = np.array(prior.scales)
-    mean, variance = (mean - np.array(prior.centre)) / scales, variance / scales**2
+    mean, variance = (mean - np.array(prior.centre)) / scales, np.diagonal(covariance) / scales**2
+    shared = covariance / (scales[:, None] * scales)
     known = math.isfinite(entropy)
     found = [average(-log_prior) - (entropy - float(np.log(scales).sum())) if known else jnp.zeros(w[0].shape[0])]
     light = [i for i in range(len(w)) if variance[i] < HEAVY]  # heavy tails would bring variance in; NaN is not less
@@ -203,7 +204,9 @@ def _controls(
     found += [average(off[i]) for i in light]
     found += [average(off[i] ** 2) - variance[i] for i in light]
     if len(light) <= FEW:
-        found += [average(off[i] * off[j]) for i in light for j in light if j < i]
+        pairs = [(i, j) for i in light for j in light if j < i]
+        products = [(average(off[i] * off[j]), shared[i, j]) for i, j in pairs]
+        found += [product - known if known else product for product, known in products]
     if target is not None:
         told = [-0.5 * _square(system, average, w, target)]  # nearly the log-density that θ₀ has of the target
         told += [value for i in light for value in (off[i], off[i] ** 2)]

@@ -41,7 +41,7 @@ class Situation(NamedTuple):
 
 def of_one_rig(system: BaseSystem, w: Components, horizon: int) -> Situation:
     """Return the start of a record on a rig whose parameters are told to the search, though not to the belief."""
-    known = jnp.diag(jnp.asarray(precision(system)))
+    known = precision(system)
     rest, left = jnp.array(system.rest_design), jnp.asarray(horizon)
     return Situation(tuple(jnp.reshape(jnp.asarray(value), (1,)) for value in w), known, rest, left)
 
@@ -160,7 +160,7 @@ def worth(
     """
     count = unit.shape[0]
     previous, left, known = (
-        (None, None, jnp.diag(jnp.asarray(precision(system))))
+        (None, None, precision(system))
         if situation is None
         else (situation.previous, situation.left, situation.precision)
     )
@@ -231,10 +231,16 @@ def _spread_of(worst: Float[Array, "K R"]) -> Float[Array, " K"]:
     return jnp.sqrt(jnp.mean((worst - middle) ** 2, axis=1) + 1e-12)
 
 
-def precision(system: BaseSystem) -> Float[np.ndarray, " d"]:
-    """Return the prior's precision in whitened coordinates: about 1, and 1 where its variance is not known well."""
-    _, variance, _ = system.parameters.moments
-    found = np.array(system.parameters.scales) ** 2 / variance
+def precision(system: BaseSystem) -> Float[Array, "d d"]:
+    """Return the prior's precision in whitened coordinates, that of parameters known together as a whole."""
+    known, alone = system.parameters.curvature, jnp.diag(jnp.asarray(own_precision(system)))
+    return alone if system.parameters.independent else jnp.where(np.diagonal(known)[:, None] > 0.0, known, alone)
+
+
+def own_precision(system: BaseSystem) -> Float[np.ndarray, " d"]:
+    """Return each coordinate's precision by itself: about 1, and 1 where its variance is not known well."""
+    _, covariance, _ = system.parameters.moments
+    found = np.array(system.parameters.scales) ** 2 / np.diagonal(covariance)
     return np.where(np.isfinite(found) & (found > 1.0 / HEAVY), found, 1.0)
 
 

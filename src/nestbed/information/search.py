@@ -95,7 +95,7 @@ def steps_uphill(
         move, state = adam.update(jnp.where(jnp.isfinite(gradient), gradient, 0.0), state)
         return jnp.clip(unit + rate * move, -1.0, 1.0), state, total + told, information
 
-    count, parameters = unit.shape[0], len(system.prior)
+    count, parameters = unit.shape[0], len(system.parameter_names)
     start = unit, adam.init(unit), jnp.zeros(count), jnp.zeros((count * size, parameters, parameters))
     unit, _, total, information = jax.lax.fori_loop(0, steps, step, start)
     return Walk(unit, total / steps, information)

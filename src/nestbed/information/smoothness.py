@@ -57,6 +57,7 @@ def _ways(system: BaseSystem, start: Any, end: Any, theta: Any) -> Any:
             found = tuple(system.rates(x, u, theta))
             if callable(system.diffusion):
                 found += tuple(jnp.sqrt(v) for v in system.variance(x, u, theta))
+                found += tuple(jax.tree.leaves(system.shared_variance(x, u, theta)))
             return jnp.stack([jnp.broadcast_to(rate, place[0].shape) for rate in found])
 
         rows = [rates(theta)]
@@ -107,7 +108,7 @@ def slopes_agree(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"],
 def _slopes(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], target: Target | None) -> Any:
     """Return the slope of the gain for each pair, by its gradients and by what the shaking changes: (PAIRS, T · du)."""
     horizon, channels = unit.shape
-    known = jnp.diag(jnp.asarray(objective.precision(system)))
+    known = objective.precision(system)
 
     def one(key: jax.Array) -> Any:
         rig_key, record_key, shake_key = jax.random.split(key, 3)

@@ -41,11 +41,17 @@ class Record(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One component of the next observation where it is linear in θ: Normal(offset + h · θ, variance)."""
+    """One component of the next observation where it is linear in θ: Normal(offset + h · θ + before · y, variance)."""
 
     offset: Float[Array, " N"]
     h: Float[Array, "N dtheta"]
     variance: Float[Array, " N"]
+    before: tuple[Any, ...] = ()  # coefficients of the components before it; none where it is independent of them
+
+    def given(self, earlier: Any) -> "Row":
+        """Return the component once those before it are seen."""
+        known = sum((weight * y for weight, y in zip(self.before, earlier, strict=False)), start=0.0)
+        return self._replace(offset=self.offset + known, before=()) if self.before else self
 
 
 class Likelihood(ABC):

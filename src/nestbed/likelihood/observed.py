@@ -109,7 +109,7 @@ class Observed(Likelihood):
     @property
     def log_normaliser(self) -> float:
         """The constant part of −2 log f."""
-        constants = [math.log(v) for v in self.system.variance((), (), ())] if self.constant_noise else []
+        constants = [math.log(v) for v in self._noise((), (), ()).variance] if self.constant_noise else []
         return len(self.system.state) * LOG_2PI + sum(constants)
 
     @property
@@ -121,12 +121,16 @@ class Observed(Likelihood):
         """Return each state as a linear function of the parameters."""
         system, count = self.system, carry[0].shape[0]
         state, design = (tuple(value.reshape(count) for value in values) for values in (carry, u))
-        zero = tuple(jnp.zeros(count) for _ in system.prior)
+        zero = tuple(jnp.zeros(count) for _ in system.parameter_names)
         features = system.features(system.State(*state), system.Design(*design))  # type: ignore[attr-defined]
-        means, variances = system.mean(state, design, zero), system.variance(state, design, zero)
-        for offset, coefficients, variance in zip(means, features, variances, strict=True):
-            h = jnp.stack([jnp.broadcast_to(c, (count,)) for c in coefficients], axis=-1) * system.step
-            yield Row(jnp.broadcast_to(offset, (count,)), h, jnp.broadcast_to(variance, (count,)))
+        noise = self._noise(state, design, zero)
+        means = noise.decorrelated(system.mean(state, design, zero))
+        columns = [noise.decorrelated(column) for column in zip(*features, strict=True)]
+        before = noise.coefficients
+        for i, (offset, variance) in enumerate(zip(means, noise.variance, strict=True)):
+            h = jnp.stack([jnp.broadcast_to(column[i], (count,)) for column in columns], axis=-1) * system.step
+            given = before[i] if before else ()
+            yield Row(jnp.broadcast_to(offset, (count,)), h, jnp.broadcast_to(variance, (count,)), given)
 
     def check_record(self, record: Record) -> None:
         """Raise if the rounding of a state is not small beside its noise."""

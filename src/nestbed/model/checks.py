@@ -57,6 +57,42 @@ def instance(system: object) -> None:
     )
 
 
+def learned(system: "BaseSystem", posterior: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the covariance of what one record has told, in unconstrained coordinates."""
+    moments = getattr(getattr(posterior, "belief", None), "unconstrained", None)
+    if moments is None:
+        raise NestbedError(f"after() got {_short(posterior)}; give it what nb.posterior returned for one record.")
+    mean, covariance = (np.asarray(part) for part in moments)
+    if mean.ndim > 1:
+        raise NestbedError(
+            f"the posterior is that of {mean.shape[0]} records, but a prior is one distribution; give nb.posterior one "
+            "record, observations of shape (T+1, number of observations)."
+        )
+    if len(mean) != len(system.parameter_names):
+        raise NestbedError(
+            f"the posterior is of {len(mean)} parameters, but {system.name} has {len(system.parameter_names)}: "
+            f"{system.parameter_names}; give a posterior of this system."
+        )
+    covariance = 0.5 * (covariance + covariance.T)
+    scales = np.sqrt(np.diagonal(covariance))
+    with np.errstate(all="ignore"):
+        correlation = covariance / (scales[:, None] * scales)
+    if not (np.isfinite(mean).all() and np.isfinite(correlation).all() and _least(correlation) > SINGULAR):
+        raise NestbedError(
+            f"the posterior of {system.name} has no spread along some direction, as where few particles have all the "
+            "weight, so it can be no prior; raise particles."
+        )
+    return mean, covariance
+
+
+def _least(matrix: np.ndarray) -> float:
+    return float(np.linalg.eigvalsh(matrix).min())
+
+
+SINGULAR = 1e-12
+"""Least eigenvalue of a correlation that is more than rounding."""
+
+
 def spelling(kind: type, settings: dict[str, Any], known: dict[str, Any]) -> None:
     """Check that no attribute of a class hides one of nestbed's, or is a setting with a slip in its name."""
     from nestbed.model.system import BaseSystem
@@ -116,7 +152,8 @@ def _read(system: "BaseSystem") -> set[str]:
 
     spy: Any = object.__new__(type(type(system).__name__, (type(system),), {"__getattribute__": note}))
     object.__getattribute__(spy, "__dict__").update(vars(system))
-    x, u, theta = (_components(len(names), ()) for names in (system.state, system.designs.names, system.prior))
+    named = system.state, system.designs.names, system.parameter_names
+    x, u, theta = (_components(len(names), ()) for names in named)
     for call in (spy.rates, spy.variance):
         jax.eval_shape(call, x, u, theta)
     if callable(getattr(spy, "features", None)):
@@ -148,7 +185,7 @@ def declarations(system: "BaseSystem") -> None:
         raise NestbedError(f"{kind}.designs is {system.designs!r}; write designs = nb.Box(name=(low, high)).")
     if isinstance(system.state, str) or not system.state:
         raise NestbedError(f'{kind}.state is {system.state!r}; name the states, as in state = ("angle", "velocity").')
-    for name in (*system.state, *system.designs.names, *system.prior, *system.sensors):
+    for name in (*system.state, *system.designs.names, *system.parameter_names, *system.sensors):
         if not str(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise NestbedError(
                 f"{kind} has a state, design, parameter or sensor named {name!r}; use a plain Python name, such as "
@@ -176,7 +213,7 @@ def functions(system: "BaseSystem") -> None:
     for one, many in (((), ()), ((2, 1), (2, 3))):
         x = _components(len(system.state), one)
         u = _components(len(system.designs.names), one)
-        theta = _components(len(system.prior), many)
+        theta = _components(len(system.parameter_names), many)
         with traceable(f"the drift of {system.name}"):
             rates = jax.eval_shape(system.rates, x, u, theta)
         _shapes(system, "drift", rates, many)
@@ -184,7 +221,7 @@ def functions(system: "BaseSystem") -> None:
             named = system.State(*x), system.Design(*u), system.Theta(*theta)
             with traceable(f"the diffusion of {system.name}"):
                 scales = jax.eval_shape(system.diffusion, *named)
-            _shapes(system, "diffusion", scales, many)
+            _diffusion_shapes(system, scales, many)
         if system.sensors:
             with traceable(f"what sensors of {system.name} show"):
                 sensors.check_functions(system, x, u, theta, many)
@@ -234,8 +271,11 @@ def _constant_diffusion(system: "BaseSystem") -> None:
     if not isinstance(diffusion, tuple | list) or len(diffusion) != len(system.state):
         raise NestbedError(
             f"{kind}.diffusion is {diffusion!r}; give one number per state, {len(system.state)} in all, "
-            f"for {system.state}."
+            f"for {system.state}, or as many rows of a matrix."
         )
+    if any(isinstance(row, tuple) for row in diffusion):
+        _constant_matrix(system)
+        return
     for name, scale in zip(system.state, diffusion, strict=True):
         if not _number(scale) or scale < 0:
             raise NestbedError(f"{kind}.diffusion of {name!r} is {scale!r}; it must be a number, 0 or more.")
@@ -246,16 +286,53 @@ def _constant_diffusion(system: "BaseSystem") -> None:
             )
 
 
+def _constant_matrix(system: "BaseSystem") -> None:
+    kind, rows = type(system).__name__, system.diffusion
+    for name, row in zip(system.state, rows, strict=True):
+        if not isinstance(row, tuple) or not row or len(row) != len(rows[0]) or not all(map(_number, row)):
+            raise NestbedError(
+                f"{kind}.diffusion of {name!r} is {row!r}; in a matrix every state has a row of numbers, one for each "
+                "source of noise, as many as the others have."
+            )
+    _whole_rank(system, int(np.linalg.matrix_rank(np.array(rows, float))))
+
+
+def _whole_rank(system: "BaseSystem", rank: int) -> None:
+    if rank < len(system.state) and system.noise_floor == 0 and not system.sensors:
+        raise NestbedError(
+            f"the diffusion of {type(system).__name__} has {rank} independent sources for {len(system.state)} states, "
+            "so its outcomes have no density; give it a noise_floor above 0, or further sources."
+        )
+
+
+def _diffusion_shapes(system: "BaseSystem", values: Any, shape: tuple[int, ...]) -> None:
+    """Check what a diffusion method returned: one number per state, or one row of them, all of one length."""
+    rows = tuple(values) if isinstance(values, tuple | list) else (values,)
+    nested = [isinstance(row, tuple | list) for row in rows]
+    if not any(nested):
+        _shapes(system, "diffusion", values, shape)
+        return
+    sizes = sorted({len(row) if inner else 0 for row, inner in zip(rows, nested, strict=True)})
+    if len(sizes) > 1 or sizes[0] == 0:
+        raise NestbedError(
+            f"the diffusion of {system.name} returned rows of {' and '.join(map(str, sizes))} numbers; return one row "
+            "per state, a tuple with one number for each source of noise, all of one length."
+        )
+    for column in zip(*rows, strict=True):
+        _shapes(system, "diffusion", column, shape)
+    _whole_rank(system, min(sizes[0], len(system.state)))
+
+
 def _noise_floor(system: "BaseSystem") -> None:
     if not callable(system.diffusion) and not system.sensors:
-        if not any(system.diffusion) and system.noise_floor == predictive.FLOOR:
+        if not any(np.ravel(system.diffusion)) and system.noise_floor == predictive.FLOOR:
             warnings.warn(
                 f"no state of {type(system).__name__} has a diffusion, so its noise floor alone, a variance of "
                 f"{system.noise_floor:g}, decides what can be learned; give at least one state the noise it has.",
                 stacklevel=outside(),
             )
         for name, scale in zip(system.state, system.diffusion, strict=True):
-            predictive.warn_of_floor(system, name, system.step * scale**2)
+            predictive.warn_of_floor(system, name, float(system.step * np.sum(np.square(scale))))
 
 
 def _start(system: "BaseSystem") -> None:

@@ -10,7 +10,8 @@ Everything is written in components that broadcast. The mean goes by
 each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where
 many small ones lead, else a Runge–Kutta step or a few if they do, else the exponential one, in as many parts as needed.
 
-The noise of Euler's steps is independent between states, of variance h · diffusion². The others carry it along the
+The noise of Euler's steps is what comes in: of variance h · diffusion², and independent between states unless the
+diffusion is a matrix, whose columns are sources that enter several of them. The others carry it along the
 drift: what enters one state within the step moves the others by its end, and what decays is forgotten. Its covariance
 is that of the drift's linear part around x, at the middle of the prior: exact for linear drifts but for what the
 parameters do to it, so that it is computed once per state and not for every parameter vector. Gradients through that
@@ -103,6 +104,14 @@ class Noise(NamedTuple):
             found.append(residual - sum(weight * other for weight, other in zip(row, found, strict=True)))
         return tuple(found)
 
+    @property
+    def coefficients(self) -> Matrix:
+        """I − L⁻¹, rows left of the diagonal: how what is seen of other states predicts each; none if independent."""
+        size = len(self.coupling)
+        units: list[Any] = [tuple(float(i == j) for i in range(size)) for j in range(size)]
+        columns = [self.decorrelated(unit) for unit in units]
+        return tuple(tuple(-columns[j][i] for j in range(i)) for i in range(size))
+
     def correlated(self, normals: Components) -> Components:
         """Return L √v ε: noise with the covariance of the step."""
         scaled = [jnp.sqrt(v) * e for v, e in zip(self.variance, normals, strict=True)]
@@ -160,7 +169,13 @@ def noise(
     A `length` other than the system's own step, and the parameters `at` which the drift carries it, may be given.
     """
     if not system.carries_noise:
-        return Noise(tuple(_lasting(system, v, length) for v in system.variance(x, u, theta)), ())
+        variance = tuple(_lasting(system, v, length) for v in system.variance(x, u, theta))
+        rows = system.shared_variance(x, u, theta)
+        if not rows:
+            return Noise(variance, ())
+        share = 1.0 if length is None else length / system.step
+        scaled = [tuple(share * value for value in row) for row in rows]
+        return _factorised([(*row, own) for row, own in zip(scaled, variance, strict=True)], 0.0)
     carrying = system.parameters.middle if at is None else at
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *(at or ()))))
     x = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
@@ -170,16 +185,40 @@ def noise(
         jacobian = jax.lax.stop_gradient(jacobian)
     how = scheme(system)
     doublings = how.doublings + math.ceil(math.log2(how.substeps))
-    entering = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]
+    entering = _entering(system, x, u, theta)
     if callable(system.diffusion):  # it may know the parameters: what comes in at each state, carried by itself
-        parts = [_carried(jacobian, tuple(unit), lasts, doublings) for unit in np.eye(len(x))]
+        amounts, units = _apart(entering)
+        parts = [_carried(jacobian, unit, lasts, doublings) for unit in units]
         covariance = tuple(
-            tuple(sum(d * part[i][j] for d, part in zip(entering, parts, strict=True)) for j in range(len(x)))
+            tuple(sum(d * part[i][j] for d, part in zip(amounts, parts, strict=True)) for j in range(len(x)))
             for i in range(len(x))
         )
     else:
         covariance = _carried(jacobian, entering, lasts, doublings)
     return jax.lax.optimization_barrier(_factorised(covariance, system.noise_floor))  # else each use makes it again
+
+
+def _entering(system: "BaseSystem", x: Components, u: Components, theta: Components) -> Any:
+    """Return the variances that come in per time unit; where states share noise, the rows of its covariance."""
+    own = [(v - system.noise_floor) / system.step for v in system.variance(x, u, theta)]
+    shared = system.shared_variance(x, u, theta)
+    if not shared:
+        return own
+    size = range(len(own))
+    return tuple(tuple(own[i] if i == j else shared[max(i, j)][min(i, j)] / system.step for j in size) for i in size)
+
+
+def _apart(entering: Any) -> tuple[Any, list[Any]]:
+    """Return what comes in by amounts, and for each the same with an amount of one alone."""
+    size = len(entering)
+    if not isinstance(entering, tuple):
+        return entering, [tuple(unit) for unit in np.eye(size)]
+    places = [(i, j) for i in range(size) for j in range(i + 1)]
+    units = [
+        tuple(tuple(float((max(a, b), min(a, b)) == place) for b in range(size)) for a in range(size))
+        for place in places
+    ]
+    return [entering[i][j] for i, j in places], units
 
 
 def _lasting(system: "BaseSystem", variance: Any, length: Any | None) -> Any:
@@ -271,7 +310,7 @@ def check_noise(system: "BaseSystem") -> None:
         return
     seen, how = predictive.visited(system), scheme(system)
     doublings = how.doublings + math.ceil(math.log2(how.substeps))
-    entering = [(v - system.noise_floor) / system.step for v in system.variance(seen.x, seen.u, seen.theta)]
+    entering = _entering(system, seen.x, seen.u, seen.theta)
 
     @jax.jit
     def variances(x: Components, u: Components, theta: Components) -> Any:
@@ -367,12 +406,13 @@ GAUSS = (0.5 - 0.5 / math.sqrt(3.0), 0.5 + 0.5 / math.sqrt(3.0))
 
 
 def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
-    """Return ∫ e^{Js} diag(entering) e^{Jᵀs} ds over a step, by doubling a small one."""
+    """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal."""
     straight = len(jacobian) <= FEW
     jacobian = jacobian if straight else matrices.stacked(jacobian)
     part = length / 2**doublings
     _, along, _ = _small_step(jacobian, part)
-    comes = matrices.diagonal(entering, jacobian)
+    whole = isinstance(entering[0], tuple)
+    comes = matrices.filled(entering, jacobian) if whole else matrices.diagonal(entering, jacobian)
     ends = [_small_step(jacobian, share * part)[1] for share in GAUSS]  # so that it is a covariance, come what may
     terms = [matrices.product(matrices.product(end, comes), matrices.transposed(end)) for end in ends]
     total = matrices.scaled(matrices.plus(*terms), 0.5 * part)
@@ -395,10 +435,12 @@ def _factorised(covariance: Matrix, floor: float) -> Noise:
         row: list[Any] = []
         for j in range(i):
             shared = sum(row[k] * rows[j][k] * variances[k] for k in range(j))
-            row.append((entries[j] - shared) / variances[j])
+            rest = entries[j] - shared
+            row.append(0.0 if isinstance(variances[j], float) and variances[j] == 0.0 else rest / variances[j])
         whole = entries[i] + floor
         own = whole - sum(weight**2 * v for weight, v in zip(row, variances, strict=True))
-        variances.append(jnp.maximum(own, LEAST * whole))
+        known = isinstance(own, int | float)  # constant noise is factorised once, as numbers
+        variances.append(max(own, LEAST * whole) if known else jnp.maximum(own, LEAST * whole))
         rows.append(tuple(row))
     return Noise(tuple(variances), tuple(rows))
 

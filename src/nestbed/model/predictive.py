@@ -116,10 +116,10 @@ def check_linearity(system: "BaseSystem") -> None:
     x, u = (tuple(value[sane] for value in values) for values in (seen.x, seen.u))
     rows = features(x, u)
     for name, row in zip(system.state, rows, strict=True):
-        if len(row) != len(system.prior):
+        if len(row) != len(system.parameter_names):
             raise NestbedError(
                 f"{system.name}.features gives {len(row)} coefficients for the state {name!r}, but there are "
-                f"{len(system.prior)} parameters: {system.parameter_names}."
+                f"{len(system.parameter_names)} parameters: {system.parameter_names}."
             )
     for name, full, rebuilt in zip(system.state, *_linear(system, features, x, u), strict=True):
         size = np.max(np.abs(full), initial=0.0, where=np.isfinite(full))
@@ -155,7 +155,8 @@ def _noise_knows_no_parameter(system: "BaseSystem", x: Any, u: Any) -> bool:
         return True
     theta = system.parameters.draw(jax.random.key(1), x[0].shape)
     others = tuple(jnp.roll(value, 1) for value in theta)
-    pairs = zip(system.variance(x, u, theta), system.variance(x, u, others), strict=True)
+    both = [(system.variance(x, u, at), system.shared_variance(x, u, at)) for at in (theta, others)]
+    pairs = zip(*(jax.tree.leaves(found) for found in both), strict=True)
     return not any(bool(jnp.any(jnp.asarray(a) != jnp.asarray(b))) for a, b in pairs)
 
 

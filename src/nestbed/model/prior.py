@@ -1,59 +1,42 @@
 """The prior over named parameters, in the constrained coordinates users see and the unconstrained ones filters use."""
 
 import functools
-import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
-from numpyro.distributions.transforms import ExpTransform, biject_to
 
+from nestbed.model import factors
+from nestbed.model.factors import Components, Factor, Moments
 from nestbed.numerics.errors import NestbedError
 
-Components = tuple[jax.Array, ...]
-"""One array per parameter (or state, or design), all broadcastable against each other."""
+__all__ = ["Components", "Prior"]
 
-
-class _Marginal(NamedTuple):
-    """One parameter's distribution, with z = T⁻¹(θ) its unconstrained coordinate."""
-
-    distribution: Any
-    transform: Any
-
-    @property
-    def logarithmic(self) -> bool:
-        """Whether the coordinate is the parameter's logarithm."""
-        return isinstance(self.transform, ExpTransform)
-
-    def log_density(self, z: jax.Array) -> jax.Array:
-        """Return log p(z) = log p(θ) + log |dT/dz|, directly from the base distribution where there is one."""
-        if getattr(self.distribution, "transforms", None) == [self.transform]:
-            return jnp.asarray(self.distribution.base_dist.log_prob(z))
-        theta = self.transform(z)
-        jacobian = self.transform.log_abs_det_jacobian(z, theta)
-        return jnp.asarray(self.distribution.log_prob(theta) + jacobian)
+T = TypeVar("T")
 
 
 class Prior:
-    """Independent NumPyro distributions by parameter name."""
+    """Independent NumPyro distributions by parameter name, or by a tuple of names of parameters known together."""
 
-    def __init__(self, distributions: Mapping[str, Any]):
+    def __init__(self, distributions: Mapping[Any, Any]):
         if not isinstance(distributions, Mapping) or not distributions:
             raise NestbedError(
                 f"prior is {distributions!r}, but it must be a dictionary of NumPyro distributions by parameter "
                 'name, as in {"mass": dist.LogNormal(0.0, 0.1)}.'
             )
-        self.marginals = tuple(_marginal(name, d) for name, d in distributions.items())
+        self.factors: tuple[Factor, ...] = tuple(factors.of(key, d) for key, d in distributions.items())
+        self.names: tuple[str, ...] = tuple(name for factor in self.factors for name in factor.names)
+        self.transforms = tuple(transform for factor in self.factors for transform in factor.transforms)
+        self._check_names()
         with jax.ensure_compile_time_eval():
             draws = self.sample(jax.random.key(0), (4096,))
             spread = [jnp.diff(jnp.quantile(z, jnp.array([0.16, 0.84])))[0] / 2 for z in draws]
-            density = [m.log_density(z) for m, z in zip(self.marginals, draws, strict=True)]
+            density = [f.log_density(part) for f, part in zip(self.factors, self.by_factor(draws), strict=True)]
             self.draws = self.constrain(draws)  # of the parameters themselves
             self.middle: Components = tuple(jnp.median(value) for value in self.draws)
-        for name, scale in zip(distributions, spread, strict=True):
+        for name, scale in zip(self.names, spread, strict=True):
             if not scale > 0:
                 raise NestbedError(f"the prior of {name!r} has no spread; make a known value a constant of the system.")
         for (name, distribution), values in zip(distributions.items(), density, strict=True):
@@ -66,86 +49,106 @@ class Prior:
             self.centre = tuple(float(z) for z in self.unconstrain(self.middle))  # the same, unconstrained
         self.scales = tuple(float(s) for s in spread)  # about the standard deviation of each unconstrained coordinate
 
+    def _check_names(self) -> None:
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise NestbedError(
+                    f"the prior names {name!r} twice, in {self.names}; give each parameter one distribution, its own "
+                    "or one that it shares with others."
+                )
+
+    @property
+    def independent(self) -> bool:
+        """Whether each parameter has a distribution of its own."""
+        return not any(factor.together for factor in self.factors)
+
+    def divisible(self, free: tuple[bool, ...]) -> bool:
+        """Return whether the distribution of the free parameters given the others is known."""
+        groups = zip(self.factors, self.by_factor(free), strict=True)
+        return all(factor.divisible or len(set(kept)) == 1 for factor, kept in groups)
+
+    def by_factor(self, values: tuple[T, ...]) -> tuple[tuple[T, ...], ...]:
+        """Return what there is of every parameter, grouped by the distributions that these have."""
+        ends = np.cumsum([len(factor.names) for factor in self.factors])
+        return tuple(values[end - len(f.names) : end] for f, end in zip(self.factors, ends, strict=True))
+
     def sample(self, key: jax.Array, shape: tuple[int, ...]) -> Components:
         """Draw unconstrained coordinates, one array of `shape` per parameter."""
-        keys = jax.random.split(key, len(self.marginals))
-        pairs = zip(keys, self.marginals, strict=True)
-        return tuple(m.transform.inv(m.distribution.sample(k, shape)) for k, m in pairs)
+        keys = jax.random.split(key, len(self.factors))
+        return tuple(z for k, factor in zip(keys, self.factors, strict=True) for z in factor.sample(k, shape))
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> Components:
         """Draw parameters themselves, one array of `shape` for each."""
-        keys = jax.random.split(key, len(self.marginals))
-        return tuple(m.distribution.sample(k, shape) for k, m in zip(keys, self.marginals, strict=True))
+        keys = jax.random.split(key, len(self.factors))
+        return tuple(value for k, factor in zip(keys, self.factors, strict=True) for value in factor.draw(k, shape))
 
     def constrain(self, position: Components) -> Components:
         """Map unconstrained coordinates to parameters."""
-        return tuple(m.transform(z) for m, z in zip(self.marginals, position, strict=True))
+        return tuple(transform(z) for transform, z in zip(self.transforms, position, strict=True))
 
     def unconstrain(self, theta: Components) -> Components:
         """Map parameters to unconstrained coordinates."""
-        return tuple(m.transform.inv(value) for m, value in zip(self.marginals, theta, strict=True))
+        return tuple(transform.inv(value) for transform, value in zip(self.transforms, theta, strict=True))
 
     def log_density(self, position: Components) -> jax.Array:
         """Return the log-density of unconstrained coordinates (the Jacobian included)."""
-        terms = [m.log_density(z) for m, z in zip(self.marginals, position, strict=True)]
+        terms = [f.log_density(part) for f, part in zip(self.factors, self.by_factor(position), strict=True)]
         return sum(terms[1:], start=terms[0])
 
     @functools.cached_property
-    def moments(self) -> tuple[Any, Any, float]:
-        """The mean and variance of each unconstrained coordinate, and the entropy of all; NaN where not known well."""
+    def moments(self) -> Moments:
+        """The mean and covariance of unconstrained coordinates, and their entropy; NaN where not known well."""
+        centres, scales = self.by_factor(self.centre), self.by_factor(self.scales)
         with jax.ensure_compile_time_eval():
-            marginals = zip(self.marginals, self.centre, self.scales, strict=True)
-            found = np.array([_quadrature(marginal, centre, scale) for marginal, centre, scale in marginals])
-        return found[:, 0], found[:, 1], float(found[:, 2].sum())
+            found = [f.moments(*at) for f, *at in zip(self.factors, centres, scales, strict=True)]
+        means, blocks, entropies = zip(*found, strict=True)
+        return np.concatenate(means), self.blocks(blocks), float(np.array(entropies).sum())
+
+    @functools.cached_property
+    def correlation(self) -> np.ndarray:
+        """The correlation of unconstrained coordinates; by draws, the far ones pulled in, where it is not known."""
+        if self.independent:
+            return np.eye(len(self.names))
+        with jax.ensure_compile_time_eval():
+            rows = np.stack([np.asarray(z) for z in self.unconstrain(self.draws)])
+        scaled = (rows - np.array(self.centre)[:, None]) / np.array(self.scales)[:, None]
+        drawn = np.atleast_2d(np.corrcoef(np.clip(scaled, -FAR, FAR)))
+        deviations = np.sqrt(np.diagonal(self.moments[1]))
+        known = self.moments[1] / (deviations[:, None] * deviations)
+        same = self.blocks([np.ones((len(f.names),) * 2) for f in self.factors]) > 0.0
+        found = np.where(same, np.where(np.isfinite(known), known, drawn), 0.0)
+        np.fill_diagonal(found, 1.0)
+        return found
+
+    @functools.cached_property
+    def curvature(self) -> np.ndarray:
+        """The precision that parameters known together have, in units of `scales`; 0 for those known by themselves."""
+        if self.independent:
+            return np.zeros((len(self.names),) * 2)
+        deviations = np.sqrt(np.diagonal(self.moments[1])) / np.array(self.scales)
+        deviations = np.where(np.isfinite(deviations), deviations, 1.0)
+        whole = np.linalg.inv(self.correlation) / (deviations[:, None] * deviations)
+        shape = [np.full((len(f.names),) * 2, f.together) for f in self.factors]
+        return np.where(self.blocks(shape) > 0.0, whole, 0.0)
+
+    @property
+    def precision(self) -> np.ndarray:
+        """The same with 1 for those known by themselves."""
+        return self.curvature + np.diag(np.diagonal(self.curvature) == 0.0)
+
+    def blocks(self, blocks: Any) -> np.ndarray:
+        """Return a matrix with these on its diagonal."""
+        found, start = np.zeros((len(self.names),) * 2), 0
+        for block in blocks:
+            end = start + len(block)
+            found[start:end, start:end] = block
+            start = end
+        return found
 
 
-def _quadrature(marginal: _Marginal, centre: float, scale: float) -> tuple[float, float, float]:
-    """Return the mean, the variance and the entropy of one unconstrained coordinate, if a grid tells them."""
-    s = np.linspace(-12.0, 12.0, 20_001)
-    z = centre + scale * np.sinh(s)  # from a tiny part of the spread to 80,000 times it
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # far out, a bounded parameter is rounded to its bound
-        log_density = np.asarray(marginal.log_density(jnp.asarray(z)))
-    log_density = np.where(np.isfinite(log_density), log_density, -1e3)
-    mass = np.exp(log_density) * scale * np.cosh(s) * (s[1] - s[0])
-    fine, coarse = (_averages(z[::k], log_density[::k], k * mass[::k]) for k in (1, 2))
-    with np.errstate(invalid="ignore"):
-        known = np.abs(fine - coarse) <= TRUSTED * np.array([1.0, scale, scale**2, 1.0])
-    _, mean, variance, entropy = np.where(known.all() & (abs(fine[0] - 1.0) < TRUSTED), fine, np.nan)
-    return float(mean), float(variance), float(entropy)
-
-
-TRUSTED = 1e-4
-"""What a grid may lose of a prior's mass, and change by having half as many points."""
-
-
-def _averages(z: np.ndarray, log_density: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return the whole mass, and the mean, the variance and the entropy of what has it."""
-    total = mass.sum()
-    share = mass / total
-    mean = (share * z).sum()
-    return np.array([total, mean, (share * (z - mean) ** 2).sum(), -(share * log_density).sum()])
+FAR = 4.0
+"""Spreads from the middle beyond which draws count as being that far."""
 
 
 def _arguments(distribution: Any) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in distribution.get_args().items())
-
-
-def _marginal(name: str, distribution: Any) -> _Marginal:
-    if not isinstance(distribution, dist.Distribution):
-        raise NestbedError(
-            f"the prior of {name!r} is {distribution!r}, but it must be a NumPyro distribution; write for "
-            "example dist.LogNormal(0.0, 0.1) after `import numpyro.distributions as dist`."
-        )
-    kind = type(distribution).__name__
-    if distribution.event_shape or distribution.batch_shape:
-        raise NestbedError(
-            f"the prior of {name!r} is a {kind} of shape {distribution.batch_shape + distribution.event_shape}, but "
-            "each parameter needs a scalar distribution; give every component a name of its own."
-        )
-    if distribution.support.is_discrete:
-        raise NestbedError(
-            f"the prior of {name!r} is the discrete {kind}, but parameters must be continuous; use for example "
-            "dist.Normal or dist.LogNormal."
-        )
-    return _Marginal(distribution, biject_to(distribution.support))
+    return " ".join(", ".join(f"{name} = {value}" for name, value in distribution.get_args().items()).split())

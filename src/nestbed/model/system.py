@@ -1,8 +1,10 @@
 """The user's model: named states, designs and parameters, their prior, and one noisy step of the dynamics.
 
-Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each state
-is Gaussian with variance `step · diffusion² + noise_floor`; `integrator` and `substeps` follow the drift more closely
-(see `integration.py`). Every state is observed as it is, or what `sensors` show of them with noise (see `sensors.py`).
+Time is discrete. One Euler step is `x[t+1] = x[t] + step · drift(x[t], u[t], θ) + noise`, where the noise of each
+state is Gaussian with variance `step · diffusion² + noise_floor`; where `diffusion` is a matrix G, with one row per
+state and one column per source of noise, it has the covariance `step · G Gᵀ + noise_floor · I`. `integrator` and
+`substeps` follow the drift more closely (see `integration.py`). Every state is observed as it is, or what `sensors`
+show of them with noise (see `sensors.py`).
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from nestbed.model import checks, integration, predictive, sensors
+from nestbed.model import checks, factors, integration, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics.errors import NestbedError, did_you_mean
@@ -43,11 +45,11 @@ class BaseSystem(ABC):
 
     state: tuple[str, ...] = ()
     designs: Box = None  # type: ignore[assignment]  # every system must say
-    prior: Mapping[str, Any] = None  # type: ignore[assignment]  # NumPyro distributions by parameter name
+    prior: Mapping[Any, Any] = None  # type: ignore[assignment]  # NumPyro distributions by name, or tuple of names
     step: float = 0.05  # seconds (or the model's unit of time) between experiments
     integrator: str | None = None  # "euler", "rk4" or "exponential"; None: the first of these that follows the drift
     substeps: int = 1  # parts that each step is integrated in
-    diffusion: Any = ()  # one number per state, or a method (x, u, theta) returning one per state
+    diffusion: Any = ()  # one number per state, or one row of them, one per source; or a method (x, u, theta) of these
     noise_floor: float = predictive.FLOOR  # variance added to every state's noise
     limits: Mapping[str, Any] = {}  # (low, high) of states, or of methods name(self, x, u); None: no limit
     sensors: Any = {}  # standard deviation, or the parameter that it is, by sensor name; none: all states are seen
@@ -69,6 +71,8 @@ class BaseSystem(ABC):
                     f"{type(self).__name__} has no setting {name!r}; {did_you_mean(name, sorted(settings))}."
                 )
         settings = {name: _frozen(value) for name, value in {**settings, **changes}.items()}
+        if isinstance(settings.get("diffusion"), np.ndarray | jax.Array):
+            settings["diffusion"] = _frozen(np.asarray(settings["diffusion"]).tolist())
         if settings["sensors"] and settings.get("diffusion") == ():  # what is seen has the noise of sensors
             settings["diffusion"] = (0.0,) * len(settings["state"])
         vars(self).update(settings)
@@ -78,7 +82,7 @@ class BaseSystem(ABC):
             State=namedtuple("State", self.state),
             Observation=namedtuple("Observation", self.observation_names),
             Design=namedtuple("Design", self.designs.names),
-            Theta=namedtuple("Theta", tuple(self.prior)),
+            Theta=namedtuple("Theta", self.parameters.names),
             _settings=settings,
         )
         checks.functions(self)
@@ -148,7 +152,7 @@ class BaseSystem(ABC):
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the unknown parameters, in order."""
-        return tuple(self.prior)
+        return self.parameters.names
 
     @property
     def horizon(self) -> int:
@@ -162,7 +166,7 @@ class BaseSystem(ABC):
 
     @property
     def one_euler_step(self) -> bool:
-        """Whether a step is the plain one: the drift at its start, and independent noise."""
+        """Whether a step is the plain one: the drift at its start, and the noise as it comes in."""
         if self.integrator is not None or self.substeps > 1:
             return self.integrator == "euler" and self.substeps == 1
         return integration.scheme(self) == ("euler", 1, 0)
@@ -181,6 +185,17 @@ class BaseSystem(ABC):
         """Return a variant of this system with some settings changed."""
         return type(self)(**{**self._settings, **changes})
 
+    def after(self, posterior: Any) -> Self:
+        """Return the same system, its prior what one record has told: yesterday's posterior is today's prior.
+
+        That is the Gaussian, in unconstrained coordinates, with the mean and the covariance of what `nb.posterior`
+        returned, correlations included. A posterior that is no Gaussian there keeps these moments and loses its shape;
+        where it has several modes, learn from all records at once instead. The start stays that of the system.
+        """
+        mean, covariance = checks.learned(self, posterior)
+        names, transforms = self.parameters.names, self.parameters.transforms
+        return self.replace(prior={names: factors.normal(transforms, mean, covariance)})
+
     @abstractmethod
     def rates(self, x: Components, u: Components, theta: Components) -> Components:
         """Return the drift of each state, component by component."""
@@ -197,11 +212,28 @@ class BaseSystem(ABC):
 
     def variance(self, x: Components, u: Components, theta: Components) -> tuple[Any, ...]:
         """Return the variance that one Euler step brings, component by component (floats where it is constant)."""
+        return tuple(
+            self.step * (sum(part**2 for part in scale) if isinstance(scale, tuple | list) else scale**2)
+            + self.noise_floor
+            for scale in self._diffusion(x, u, theta)
+        )
+
+    def shared_variance(self, x: Components, u: Components, theta: Components) -> tuple[tuple[Any, ...], ...]:
+        """Return the covariances of one Euler step, rows left of the diagonal; none where states are independent."""
+        rows = self._diffusion(x, u, theta)
+        if not isinstance(rows[0], tuple | list):
+            return ()
+        return tuple(
+            tuple(self.step * sum(a * b for a, b in zip(row, other, strict=True)) for other in rows[:i])
+            for i, row in enumerate(rows)
+        )
+
+    def _diffusion(self, x: Components, u: Components, theta: Components) -> Any:
         diffusion = self.diffusion
         if callable(diffusion):
             diffusion = diffusion(self.State(*x), self.Design(*u), self.Theta(*theta))
             diffusion = diffusion if isinstance(diffusion, tuple | list) else (diffusion,)
-        return tuple(self.step * scale**2 + self.noise_floor for scale in diffusion)
+        return diffusion
 
     def sample_start(self, key: jax.Array, count: int) -> jax.Array:
         """Draw start states, (count, state_dim)."""
@@ -240,6 +272,8 @@ class System(BaseSystem):
     ```
     Where not every state is seen as it is, `sensors = {"encoder": 0.001}` names what is, with the standard deviation of
     its noise, and a method `observe(x, theta)` returns one value for each, unless sensors have the names of states.
+    Parameters that are known together share a multivariate distribution, `{("mass", "length"): dist.MultivariateNormal(
+    ...)}`, and states that share noise a matrix `diffusion = ((0.1, 0.0), (0.05, 0.1))`, one column per source.
     A system that is linear in its parameters may add `features(x, u)`: for each state, one coefficient per
     parameter, so that drift(x, u, θ) = drift(x, u, 0) + features · θ. With Normal priors its belief is exact.
     """

@@ -27,11 +27,11 @@ class Target:
     def plain(self, system: BaseSystem) -> bool:
         """Return whether all of it are parameters."""
         pairs = zip(self.names, self.functions, strict=True)
-        return all(name in system.prior and function is None for name, function in pairs)
+        return all(name in system.parameter_names and function is None for name, function in pairs)
 
     def nuisance(self, system: BaseSystem) -> tuple[bool, ...]:
         """Return which parameters are not named."""
-        return tuple(name not in self.names for name in system.prior)
+        return tuple(name not in self.names for name in system.parameter_names)
 
     def values(self, system: BaseSystem, theta: Components) -> Components:
         """Return what is of interest, for parameters that broadcast."""
@@ -40,7 +40,7 @@ class Target:
         def value(name: str, function: Any) -> Any:
             if function is not None:
                 return function(named)
-            return getattr(named, name) if name in system.prior else getattr(system, name)(named)
+            return getattr(named, name) if name in system.parameter_names else getattr(system, name)(named)
 
         return tuple(value(name, function) for name, function in zip(self.names, self.functions, strict=True))
 
@@ -63,12 +63,13 @@ def targeted(system: BaseSystem, wanted: "Wanted | Sequence[Wanted] | Target | N
         raise NestbedError("target is empty; name at least one parameter, or leave it out for all.")
     found: dict[str, Any] = {}
     for name, function in (_named(system, one) for one in each):
-        taken = name in found or (function is not None and name in system.prior)
+        taken = name in found or (function is not None and name in system.parameter_names)
         found[f"{name}_{len(found) + 1}" if taken and function is not None else name] = function
-    ordered = [name for name in system.prior if name in found] + [name for name in found if name not in system.prior]
+    parameters = system.parameter_names
+    ordered = [name for name in parameters if name in found] + [name for name in found if name not in parameters]
     target = Target(tuple(ordered), tuple(found[name] for name in ordered))
     if target.plain(system):
-        return None if len(ordered) == len(system.prior) else target
+        return None if len(ordered) == len(system.parameter_names) else target
     _check(system, target)
     return target
 
@@ -78,14 +79,14 @@ def _named(system: BaseSystem, one: Any) -> tuple[str, Any]:
     if callable(one):
         name = getattr(one, "__name__", "<lambda>")
         return ("target" if name == "<lambda>" else name), one
-    if one in system.prior:
+    if one in system.parameter_names:
         return one, None
     method = getattr(type(system), one, None) if isinstance(one, str) and not one.startswith("_") else None
     if inspect.isfunction(method) and len(inspect.signature(method).parameters) == 2:
         return one, None
     commas = isinstance(one, str) and "," in one
     raise NestbedError(
-        f"{system.name} has no parameter {one!r} to be a target; {did_you_mean(str(one), system.prior)}. "
+        f"{system.name} has no parameter {one!r} to be a target; {did_you_mean(str(one), system.parameter_names)}. "
         + (
             "Give several apart, not with commas between."
             if commas
@@ -96,7 +97,7 @@ def _named(system: BaseSystem, one: Any) -> tuple[str, Any]:
 
 def _check(system: BaseSystem, target: Target) -> None:
     """Raise unless the quantities are numbers that parameters change, fewer than there are of these."""
-    if len(target.names) >= len(system.prior):
+    if len(target.names) >= len(system.parameter_names):
         raise NestbedError(
             f"the target has {len(target.names)} quantities, as many as {system.name} has parameters or more, so it is "
             "all that can be known; leave target out."

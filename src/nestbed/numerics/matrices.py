@@ -78,6 +78,14 @@ def diagonal(entries: Any, like: Matrix) -> Matrix:
     return _identity(like) * jnp.stack(rows)
 
 
+def filled(rows: Any, like: Matrix) -> Matrix:
+    """Return a matrix with these entries, of the shape of another."""
+    if isinstance(like, tuple):
+        zero = jnp.zeros_like(like[0][0])
+        return tuple(tuple(entry + zero for entry in row) for row in rows)
+    return stacked(tuple(tuple(jnp.broadcast_to(entry, like.shape[2:]) for entry in row) for row in rows))
+
+
 def _identity(like: Matrix) -> Matrix:
     return jnp.eye(len(like)).reshape(len(like), len(like), *(1,) * (like.ndim - 2))
 

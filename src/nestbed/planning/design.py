@@ -225,9 +225,9 @@ def _identified(
     others = np.concatenate([known, fresh])[:LOOKED_AT]
     own = np.asarray(system.designs.unscale(inputs))[None]
     look_key, tell_key = jax.random.split(key)
-    precision = objective.precision(system)
+    precision = objective.own_precision(system)
     seen = search.information(look_key, system, np.concatenate([own, others]), goal.target, 1)
-    best = others[best_for_each(seen[0], seen[1:], precision)]  # on few rigs, so they are looked at again
+    best = others[best_for_each(system, seen[0], seen[1:], precision)]  # on few rigs, so they are looked at again
     told = search.information(tell_key, system, np.concatenate([own, best]), goal.target, IDENTIFIED)
     return identify(system, told[0], told[1:], precision, _slopes(goal), len(others))
 
@@ -237,6 +237,7 @@ def _slopes(goal: Goal) -> dict[str, Float[np.ndarray, " d"]]:
     if goal.target is None:
         return {}
     system = goal.system
-    middle = tuple(jnp.zeros(()) for _ in system.prior)
+    parameters = system.parameter_names
+    middle = tuple(jnp.zeros(()) for _ in parameters)
     slopes = np.asarray(goal.target.slopes(system, *proposal.parameters(system.parameters, middle)))
-    return {name: row for name, row in zip(goal.target.names, slopes, strict=True) if name not in system.prior}
+    return {name: row for name, row in zip(goal.target.names, slopes, strict=True) if name not in parameters}

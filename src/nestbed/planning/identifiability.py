@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from nestbed.model.factors import logarithmic
 from nestbed.model.system import BaseSystem
 
 SMALL = 0.25
@@ -101,39 +102,49 @@ def identify(
     follow from the parameters are listed below them, by how they change with the coordinates.
     """
     prior = system.parameters
-    roots = np.sqrt(precision)
-    units = roots[:, None] * roots  # with which all is in units of the prior's own deviations
-    once, twice = (_covariance(times * information / units) for times in (1.0, 2.0))
-    relative = tuple(bool(marginal.logarithmic) for marginal in prior.marginals)
+    roots, factor = np.sqrt(precision), np.linalg.cholesky(prior.correlation)
+    once, twice = (_covariance(_in_units(system, times * information, precision)) for times in (1.0, 2.0))
+    relative = tuple(logarithmic(transform) for transform in prior.transforms)
     known = np.array([np.std(values) for values in prior.draws])
     spread = np.where(relative, np.array(prior.scales) / roots, known)  # of logarithms, else of the parameters
-    rows = np.concatenate([np.diag(spread), *(slope[None] / roots for slope in slopes.values())])
+    rows = np.concatenate([np.diag(spread), *(slope[None] / roots for slope in slopes.values())]) @ factor
     values, vectors = np.linalg.eigh(once)
-    told = np.concatenate([once[None], _covariance(others / units)])
+    told = np.concatenate([once[None], _covariance(_in_units(system, others, precision))])
     least = np.min(np.einsum("di,kde,ei->ki", vectors, told, vectors), axis=0)
     directions = tuple(
         Direction(_named(system.parameter_names, vector / spread, relative), math.sqrt(value), math.sqrt(best))
-        for value, vector, best in zip(values, vectors.T, least, strict=True)
+        for value, vector, best in zip(values, np.linalg.solve(factor.T, vectors).T, least, strict=True)
     )
     before, after, later = (
         tuple(float(value) for value in np.sqrt(np.einsum("id,de,ie->i", rows, covariance, rows)))
         for covariance in (np.eye(len(precision)), once, twice)
     )
-    half, whole = (0.5 * np.linalg.slogdet(times * information / units + np.eye(len(precision)))[1] for times in (1, 2))
+    found = [_in_units(system, times * information, precision) + np.eye(len(precision)) for times in (1, 2)]
+    half, whole = (0.5 * np.linalg.slogdet(one)[1] for one in found)
     longer = float(np.mean(whole - half))
     names, logs = (*system.parameter_names, *slopes), (*relative, *(False for _ in slopes))
     return Identifiability(names, before, after, later, logs, directions, longer, looked_at)
 
 
 def best_for_each(
-    information: Float[np.ndarray, "R d d"], others: Float[np.ndarray, "K R d d"], precision: Float[np.ndarray, " d"]
+    system: BaseSystem,
+    information: Float[np.ndarray, "R d d"],
+    others: Float[np.ndarray, "K R d d"],
+    precision: Float[np.ndarray, " d"],
 ) -> Int[np.ndarray, " d"]:
     """Return which of other inputs tells each direction best, of those that some inputs tell from best to worst."""
-    roots = np.sqrt(precision)
-    units = roots[:, None] * roots
-    _, vectors = np.linalg.eigh(_covariance(information / units))
-    left = np.einsum("di,kde,ei->ki", vectors, _covariance(others / units), vectors)
+    _, vectors = np.linalg.eigh(_covariance(_in_units(system, information, precision)))
+    left = np.einsum("di,kde,ei->ki", vectors, _covariance(_in_units(system, others, precision)), vectors)
     return np.argmin(left, axis=0)
+
+
+def _in_units(
+    system: BaseSystem, information: Float[np.ndarray, "... d d"], precision: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "... d d"]:
+    """Return information in coordinates where the prior's deviations are 1 and nothing is correlated."""
+    roots, factor = np.sqrt(precision), np.linalg.cholesky(system.parameters.correlation)
+    found: np.ndarray = factor.T @ (information / (roots[:, None] * roots)) @ factor
+    return found
 
 
 def _covariance(information: Float[np.ndarray, "... R d d"]) -> Float[np.ndarray, "... d d"]:

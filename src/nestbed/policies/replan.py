@@ -149,7 +149,7 @@ class Replan(Hashable):
         system = self.system
         observations = jnp.zeros((1, self.longest + 1, len(system.observation_names)))
         record = Record(observations, jnp.zeros((1, self.longest, len(system.design_names))))
-        nothing = jnp.zeros((1, len(system.prior)))
+        nothing = jnp.zeros((1, len(system.parameter_names)))
         return Memory(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.uint32), record, nothing, self.first, self.changes)
 
     @bound

@@ -124,6 +124,8 @@ def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]
             "variance": system.variance(x, u, theta),
             "prior": system.parameters.log_density(position),
         }
+        if shared := system.shared_variance(x, u, theta):
+            found["shared variance"] = shared
         features, view = (getattr(system, name, None) for name in ("features", "view"))
         if callable(features):
             found["features"] = features(system.State(*x), system.Design(*u))
@@ -198,7 +200,7 @@ def _plain(value: Any) -> Any:
         base = getattr(value, "base_dist", None)
         return text if base is None or base.get_args() == arguments else f"{text} of {_plain(base)}"
     if hasattr(value, "items"):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {_key(name): _plain(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(str(_plain(item)) for item in value)
     if isinstance(value, float) and value != value:
@@ -208,3 +210,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return f"array {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     return value if isinstance(value, int | float | str | None) else _ADDRESS.sub("", repr(value))
+
+
+def _key(name: Any) -> str:
+    """Return a key as JSON has it: of parameters that are known together, their names."""
+    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)

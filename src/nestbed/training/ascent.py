@@ -113,7 +113,7 @@ def _played(
     rigs = objective.draw(rigs_key, system, 0, batch)
     played = simulate(record_key, system, policy, rigs.theta, policy.plan.shape[0])
     found = objective.information(system, rigs.w, played.record)
-    known = jnp.diag(jnp.asarray(objective.precision(system)))
+    known = objective.precision(system)
     gains = objective.about(found, known, objective.slopes(system, rigs.w, target))
     return gains, objective.fine(system, played, batch, margin)[0], played
 
