@@ -293,3 +293,134 @@ def test_designs_of_one_record_do_not_arrive_in_the_next(data):
     got = filtered(LateCart(), table.record.observations[0], table.record.designs[0], (0.7, 1.1), **given)
     wanted = sum(brute(0.7, 1.1, working(u, 2.0), [H] * len(u), y) for y, u in zip(*parts, strict=True))
     np.testing.assert_allclose(got, wanted, rtol=1e-10)
+
+
+def double_noise(monkeypatch):
+    variances = sensors.variances
+    monkeypatch.setattr(sensors, "variances", lambda *a: tuple(2.0 * v for v in variances(*a)))
+
+
+def delay_off_by_one(monkeypatch):
+    arriving = sensors.arriving
+    monkeypatch.setattr(
+        sensors, "arriving", lambda system, designs, *a: arriving(system, (*designs[1:], designs[0]), *a)
+    )
+
+
+def missing_is_zero(monkeypatch):
+    corrected = gaussian.corrected
+
+    def filled(system, known, u, theta, value_of, *, gaps):
+        return corrected(system, known, u, theta, lambda *a: jnp.nan_to_num(value_of(*a)), gaps=gaps)
+
+    monkeypatch.setattr(gaussian, "corrected", filled)
+
+
+def no_sensor_part(monkeypatch):
+    spread = gaussian._spread
+    monkeypatch.setattr(gaussian, "_spread", lambda known, slope, own: spread(known, slope, 1e-6))
+
+
+def no_process_noise(monkeypatch):
+    from nestbed.model import integration
+
+    noise = integration.noise
+    monkeypatch.setattr(
+        integration,
+        "noise",
+        lambda *a, **k: noise(*a, **k)._replace(variance=tuple(0.0 * v for v in noise(*a, **k)[0])),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check"),
+    [
+        (double_noise, lambda data: test_the_density_of_a_record(Cart, 0.0, data)),
+        (delay_off_by_one, lambda data: test_the_density_of_a_record(LateCart, 2.0, data)),
+        (missing_is_zero, test_missing_samples),
+        (no_sensor_part, lambda data: test_the_density_of_a_record(Cart, 0.0, data)),
+        (no_process_noise, lambda data: test_the_density_of_a_record(Cart, 0.0, data)),
+    ],
+)
+def test_mutants_are_caught(mutate, check, data, monkeypatch):
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sensors": {"near": 0.2}}, "does not return one value per sensor, 1 in all"),
+        ({"sensors": {"near": 0.2, "far": -1.0}}, "standard deviation of its noise, 0 or more"),
+        ({"sensors": {"near": 0.2, "far": "dragg"}}, "which is no parameter; did you mean 'drag'"),
+        ({"sensors": "near"}, "write a dictionary of names and standard deviations"),
+        ({"delay": {"force": -1}}, "from 0 to 256"),
+        ({"delay": {"forse": 1}}, "which is no design; did you mean 'force'"),
+        ({"delay": {"force": "drive"}}, "the prior of 'drive' reaches below 0"),
+        ({"resolution": {"nearer": 0.1}}, "which is not seen; did you mean 'near'"),
+        ({"start": {"place": dist.Cauchy(0.0, 1.0)}}, "but a filter needs both"),
+        ({"state_particles": 1}, "give how many particles follow the hidden states"),
+        (
+            {"sensors": {"near": 0.0, "far": 0.1}, "diffusion": (0.0, 0.0), "start": 0.0},
+            "the sensor 'near' of Cart has no noise, and no state that it shows has any",
+        ),
+    ],
+)
+def test_mistakes_in_a_description_get_a_sentence(settings, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        Cart(**settings)
+
+
+@pytest.mark.parametrize(
+    ("observations", "designs", "times", "told"),
+    [
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0, 0.5], "the times of the record do not rise: 1 at row 1"),
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0], "there are 3 observations: give one finite time for each"),
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0, 1e9], "give times in the unit of the model"),
+        (np.full((3, 2), np.nan), np.zeros((2, 1)), None, "has no measurement at all"),
+        (np.zeros((3, 2)), np.full((2, 1), np.nan), None, "every design must be known"),
+        ([np.zeros((3, 2))], [np.zeros((3, 1))], None, "record 0 has observations of shape"),
+        ([np.zeros((3, 2))], np.zeros((3, 1)), None, "1 records of observations but 3 of designs"),
+        (
+            [np.zeros((3, 2))] * 2,
+            [np.zeros((2, 1))] * 2,
+            [0.0, 1.0, 2.0],
+            "times must be a list with one entry for each",
+        ),
+    ],
+)
+def test_mistakes_in_records_get_a_sentence(observations, designs, times, told):
+    with pytest.raises(nb.NestbedError, match=told):
+        nb.posterior(KEY, Cart(), observations, designs, times=times)
+
+
+def test_a_sensor_named_as_no_state_needs_observe():
+    class Dumb(nb.System):
+        state, designs, prior = ("place",), nb.Box(force=(-1.0, 1.0)), {"drag": dist.Normal(1.0, 0.1)}
+        sensors = {"somewhere": 0.1}
+
+        def drift(self, x, u, theta):
+            return -theta.drag * x.place + u.force
+
+    with pytest.raises(nb.NestbedError, match="which is no state, so Dumb needs a method observe"):
+        Dumb()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encoder_pendulum", "encoder_cart_pole", "heater"])
+def test_posteriors_are_calibrated(name):
+    """Ranks of true parameters among posterior draws are uniform: Kolmogorov–Smirnov, false alarms of 1 in 1000."""
+    from nestbed.evaluation import experiments
+    from nestbed.policies.base import prepare
+
+    system = nb.systems.load(name)
+    policy = prepare(nb.policies.PRBS(system), system, system.horizon)
+    theta, record = experiments.simulated(KEY, system, policy, system.horizon, 512)
+    found = nb.posterior(jax.random.key(1), system, *record, particles=256)
+    weights = np.exp(found.belief.log_weights)
+    for truth, draws in zip(theta, found.belief.theta, strict=True):
+        ranks = np.sum(weights * (np.asarray(draws) < np.asarray(truth)[:, None]), axis=1)
+        assert stats.kstest(ranks, "uniform").pvalue > 1e-3 / len(theta)
+    z = np.asarray(found.residuals).ravel()
+    assert stats.kstest(z, "norm").pvalue > 1e-3
