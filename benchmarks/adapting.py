@@ -215,10 +215,11 @@ def page() -> None:
     lines = [
         "# What adapting is worth",
         "",
-        "`python benchmarks/adapting.py`: certified gains in nats with their 95 % intervals; seconds of training and ",
+        "`python benchmarks/adapting.py`: certified gains in nats with their 95 % intervals; seconds of training and",
         "milliseconds of one decision on two cores. Differences are from the plan, on the same rigs. The oracle's",
         "plans know the parameters and not the noise, on 32 rigs and by a search: feedback answers to noise too and",
-        "may come above it. First seeds were trained with nothing compiled before; – is not computed yet.",
+        "may come above it. First seeds were trained with nothing compiled before; seconds of other methods and the",
+        "milliseconds of replanning are from a machine in use. – is not computed yet.",
         "",
         "| system | seed | plan | trained | adapting | oracle | replanning | won | training | decisions |",
         "|---|---|---|---|---|---|---|---|---|---|",
