@@ -60,8 +60,12 @@ def test_a_plan_keeps_limits_of_states_that_are_not_seen():
         nb.ScoreClimbingConfig(policy=nb.PolicyConfig(encoder=(4,), recurrent=(4,), head=())),
     ],
 )
-def test_training_sees_what_sensors_show(config):
-    run = nb.train(KEY, Tub(limits={}), config)
+def test_training_sees_what_sensors_show(config, tmp_path):
+    run = nb.train(KEY, Tub(limits={}), config, out=tmp_path / "run")
+    again = nb.load_run(tmp_path / "run", Tub(limits={}))
+    assert again.metrics[-1]["eig"] == run.metrics[-1]["eig"]
+    with pytest.raises(nb.NestbedError):
+        nb.load_run(tmp_path / "run", Tub(limits={}, sensors={"gauge": 0.06}))
     _, u = run.policy.step(KEY, run.policy.init(), jnp.zeros(1), jnp.zeros(1))
     assert u.shape == (1,)
     assert np.isfinite(run.metrics[-1]["eig"])

@@ -17,7 +17,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from nestbed import systems
-from nestbed.model import checks, predictive
+from nestbed.model import checks, predictive, sensors
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import programs
 from nestbed.numerics.errors import NestbedError
@@ -28,6 +28,8 @@ FARTHER = 10.0
 """How much farther from the middle the states of a second set of points are."""
 TOLERANCE = 1e-7
 """Values differ if they do by more than this, relative to themselves and to the size that the others have."""
+SEEN = ("sensors", "resolution", "delay", "state_particles")
+"""Settings that are told only where there are any: systems of which every state is seen have none."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
@@ -41,7 +43,8 @@ def describe(system: BaseSystem) -> dict[str, Any]:
 
 def settings(system: BaseSystem) -> dict[str, Any]:
     """Return the settings that decide a system's numbers, as plain data."""
-    return {name: _plain(value) for name, value in system._settings.items() if name not in ("defaults", "units")}
+    decide = {name: value for name, value in system._settings.items() if name not in ("defaults", "units")}
+    return {name: _plain(value) for name, value in decide.items() if value or name not in SEEN}
 
 
 def check(stored: dict[str, Any]) -> None:
@@ -126,12 +129,15 @@ def _equations(system: BaseSystem) -> Callable[[jax.Array], dict[str, jax.Array]
         }
         if shared := system.shared_variance(x, u, theta):
             found["shared variance"] = shared
+        if system.sensors:
+            found["sensors"] = (*sensors.seen(system, x, theta), *sensors.variances(system, x, u, theta))
         features, view = (getattr(system, name, None) for name in ("features", "view"))
         if callable(features):
             found["features"] = features(system.State(*x), system.Design(*u))
-        if callable(view):
-            found["view"] = jax.vmap(lambda *state: view(system.Observation(*state)))(*x)
         size = columns.shape[1]
+        if callable(view):
+            shown = tuple(jnp.broadcast_to(value, (size,)) for value in sensors.seen(system, x, theta))
+            found["view"] = jax.vmap(lambda *seen: view(system.Observation(*seen)))(*shown)
         return {
             name: jnp.stack([jnp.broadcast_to(jnp.asarray(leaf, float), (size,)) for leaf in jax.tree.leaves(rows)])
             for name, rows in found.items()
