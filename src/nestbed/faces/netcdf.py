@@ -1,18 +1,19 @@
 """A posterior as a NetCDF file that ArviZ reads."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nestbed.evaluation.findings import Findings
-from nestbed.numerics.errors import NestbedError
+from nestbed.numerics import storage
 
 ADVICE = "pip install 'nestbed[arviz]'"
 
 
 def save(found: Findings, file: Path) -> bool:
-    """Write draws (one chain), what was observed and what was expected of it; return whether ArviZ is there."""
+    """Write draws (one chain), what was observed and what was expected of it; return False where ArviZ is missing."""
     try:
         import arviz
     except ImportError:
@@ -25,15 +26,14 @@ def save(found: Findings, file: Path) -> bool:
     if course is not None:
         names = found.system.observation_names
         groups["posterior_predictive"] = {name: course.expected[None, None, :, i] for i, name in enumerate(names)}
-    beside = file.with_name(f".{file.name}.part")
-    try:
-        made = arviz.from_dict(groups) if _new(arviz) else arviz.from_dict(**groups)
-        made.to_netcdf(str(beside))
-        beside.replace(file)
-    except (OSError, ValueError, ImportError) as error:
-        raise NestbedError(f"could not write {file} ({error}); {ADVICE} installs what it takes.") from None
-    finally:
-        beside.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / file.name
+        try:
+            made = arviz.from_dict(groups) if _new(arviz) else arviz.from_dict(**groups)
+            made.to_netcdf(str(written))
+        except (ValueError, ImportError):  # nothing there that writes NetCDF
+            return False
+        storage.write(file, written.read_bytes())
     return True
 
 

@@ -75,8 +75,8 @@ def posterior(
         warnings.filterwarnings("ignore", message="the model does not explain")  # it is told in the end
         result = infer(key, model, observations, designs, times=times, particles=particles)
     found = find(jax.random.fold_in(key, 2), model, result, records, [str(file) for file in files])
-    written = results.save(found, folder)
     show(found)
+    written = results.save(found, folder)
     say(f"Saved {folder}: {', '.join(written)}")
     if results.NETCDF not in written:
         say(f"For a file that ArviZ reads, {netcdf.ADVICE}.")

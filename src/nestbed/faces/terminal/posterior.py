@@ -66,8 +66,8 @@ def _parameters(found: "Findings") -> Table:
     samples = sum(len(each.observations) for each in found.records)
     count = len(found.records)
     caption = f"mean ± sd; {samples} samples in {count} record{'s' * (count != 1)}"
-    look = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False, "pad_edge": False}
-    table = Table(title=f"{found.system.name}: what the data say", caption=caption, **look)
+    table = Table(title=f"{found.system.name}: what the data say", caption=caption, box=SIMPLE_HEAD)
+    table.padding, table.show_edge, table.pad_edge = (0, 1, 0, 0), False, False
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right", overflow="fold")
     for row in rows(found):
