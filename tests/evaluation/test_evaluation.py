@@ -262,7 +262,7 @@ def test_what_the_bounds_leave_open_is_not_won():
     assert found.beats("known", "more") < 0.01
 
 
-@pytest.mark.filterwarnings("ignore:1 of 200 outcomes are improbable")
+@pytest.mark.filterwarnings("ignore:the model does not explain the data")
 def test_a_posterior_far_from_the_prior_is_told():
     """A level of 2 is kept by a flow of 1 at a rate of a half, fourteen prior standard deviations below 1."""
     system = Leak(prior={"rate": dist.LogNormal(0.0, 0.05)}, diffusion=(0.05,))

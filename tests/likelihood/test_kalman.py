@@ -238,6 +238,7 @@ def by_grid(observations, forces, late=0.0):
     return mean, (values - mean).T @ (weights.ravel()[:, None] * (values - mean)), evidence
 
 
+@pytest.mark.filterwarnings("ignore:the model does not explain the data")  # they are made up
 def test_the_posterior_of_a_record_with_gaps(data):
     """8 keys: within five standard errors of quadrature."""
     seen, forces = with_gaps(data)
@@ -253,6 +254,7 @@ def test_the_posterior_of_a_record_with_gaps(data):
     assert np.isnan(found[0].residuals[2]).all()
 
 
+@pytest.mark.filterwarnings("ignore:the model does not explain the data")
 def test_what_is_known_of_hidden_states(data):
     """Filtered means and deviations, averaged over the posterior by a grid."""
     seen, forces = with_gaps(data)

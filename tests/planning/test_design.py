@@ -16,8 +16,8 @@ from nestbed.faces.cli import sources
 from nestbed.faces.cli.design import design as command
 from nestbed.information import objective, search
 from nestbed.model.target import targeted
-from nestbed.numerics import interrupts
-from nestbed.planning import identifiability, starts
+from nestbed.numerics import combinations, interrupts
+from nestbed.planning import starts
 from nestbed.planning.design import _handed_out, _identified, design
 from nestbed.planning.evolution import Budget, searched
 from nestbed.planning.goal import Goal
@@ -189,7 +189,7 @@ def test_a_direction_that_other_inputs_tell_is_named():
 
 
 def test_directions_in_words():
-    named = identifiability._named
+    named = combinations.named
     names, logs = ("mass", "length", "gain"), (True, True, False)
     assert named(names, np.array([1.0, 2.0, 0.0]), logs) == "mass · length²"
     assert named(names, np.array([-1.0, 2.0, 0.0]), logs) == "length² / mass"

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from nestbed import belief as beliefs
 from nestbed.belief import faults, learning
 from nestbed.belief.base import Belief
-from nestbed.evaluation import records
+from nestbed.evaluation import explaining, records
 from nestbed.likelihood.base import Likelihood, Record, components
 from nestbed.model import checks
 from nestbed.model.prior import Components
@@ -88,7 +88,8 @@ def posterior(
         each outcome, where it lies in what was predicted, what is known of hidden states, and the belief's final state;
         in nats, what the record tells in all (`divergence`, of the
         posterior from the prior) and what each experiment gained on the way (`gains`: over many records of the model
-        they sum to the divergence, of one record they need not).
+        they sum to the divergence, of one record they need not). Where the model clearly does not explain what was
+        seen, a warning says so (see `explaining.py`).
     """
     checks.instance(system)
     made = beliefs.make(belief, system, MANY if belief == "guided" and particles is None else particles, moves)
@@ -105,15 +106,20 @@ def posterior(
         record = Record(*(jnp.asarray(part)[None] for part in measured[0][:2]))
     else:
         made, record = made.of_given_records(table.memory), table.record
-    result = _inferred(noise.as_key(key), made, record, gain)
+    result = _inferred(noise.as_key(key), made, record, gain, None if table is None else table.ends)
     result = jax.tree.map(lambda leaf: leaf[0], result)
     if not made.likelihood.markov:
         result = result._replace(course=followed(made, result, record))
     return result if table is None else _by_experiment(result, table, measured)
 
 
-def _inferred(key: jax.Array, made: Belief, record: Record, gain: str) -> Posterior:
-    """Return what records say, with a warning where that is little; all leaves lead with N."""
+def _inferred(
+    key: jax.Array, made: Belief, record: Record, gain: str, ends: Int[np.ndarray, " T"] | None = None
+) -> Posterior:
+    """Return what records say, with a warning where that is little; all leaves lead with N.
+
+    `ends` are the rows with which experiments end, where these are not all.
+    """
     system = made.system
     count = record.designs.shape[1]
     capacity = max(SHORTEST, 1 << (count - 1).bit_length())
@@ -127,7 +133,9 @@ def _inferred(key: jax.Array, made: Belief, record: Record, gain: str) -> Poster
     made.likelihood.check_record(record)
     faults.check(system, fault, made.likelihood)
     learning.warn_of_doubts(made, result.belief)
-    if not _warned_of_improbable(made.likelihood, np.asarray(result.log_predictive)):
+    if not _warned_of_unexplained(system, result, ends) and not _warned_of_improbable(
+        made.likelihood, np.asarray(result.log_predictive)
+    ):
         _warn_of_collapse(result, made)
     _warn_of_far(system, np.asarray(result.mean))
     return result
@@ -227,6 +235,23 @@ def _warn_of_far(system: BaseSystem, means: np.ndarray) -> None:
             )
 
 
+def _warned_of_unexplained(system: BaseSystem, result: Posterior, ends: Int[np.ndarray, " T"] | None) -> bool:
+    """Warn where the model clearly does not explain a record: 1 call in 10,000 does so by chance."""
+    residuals = np.asarray(result.residuals)
+    residuals = residuals if ends is None else residuals[:, ends]
+    alarm = explaining.CLEARLY / len(residuals)
+    found = [explaining.explain(system.observation_names, rows, alarm) for rows in residuals]
+    worst = next((i for i, each in enumerate(found) if not each.explains), None)
+    if worst is None:
+        return False
+    certain = np.flatnonzero(np.diagonal(np.asarray(result.covariance[worst])) <= 0.0)
+    names = ", ".join(system.parameter_names[i] for i in certain)
+    besides = f" The variance of {names} is 0, that of a single particle, and says nothing." if names else ""
+    which = f"record {worst}: " if len(residuals) > 1 else ""
+    warnings.warn(f"{which}{found[worst].sentence}{besides}", stacklevel=3)
+    return True
+
+
 def _warned_of_improbable(likelihood: Likelihood, log_predictive: np.ndarray) -> bool:
     """Warn of outcomes that lie far from what every parameter in the belief predicts; noise must be constant."""
     if not likelihood.constant_noise:
@@ -309,7 +334,7 @@ def _by_experiment(result: Posterior, table: records.Table, measured: list[recor
     begins = np.flatnonzero(which < 0)
     which[begins] = which[begins + 1]
     count = sum(len(each.designs) for each in measured)
-    last = np.array([np.flatnonzero(table.experiment == i)[-1] for i in range(count)])
+    last = table.ends
     sums = {}
     for name in ("log_predictive", "gains"):
         total = np.zeros(count)

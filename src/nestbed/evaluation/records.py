@@ -38,6 +38,14 @@ class Table(NamedTuple):
     experiment: Int[np.ndarray, " rows"]  # which of all experiments a row belongs to; −1: it begins a record
     memory: int  # rows that the longest delay reaches back
 
+    @property
+    def ends(self) -> Int[np.ndarray, " T"]:
+        """The row with which each experiment ends."""
+        rows = np.flatnonzero(self.experiment >= 0)
+        found = np.zeros(int(self.experiment.max()) + 1, int)
+        np.maximum.at(found, self.experiment[rows], rows)
+        return found
+
 
 def several(observations: Any) -> bool:
     """Return whether these are observations of several records: a list of tables, not one table or an array."""

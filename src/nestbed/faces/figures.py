@@ -62,7 +62,7 @@ def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
         axes.step(np.arange(found.horizon + 1), held, where="post", color=COLOURS[1])
         axes.axhline(system.designs.low[i], color=GREY, linewidth=0.6)
         axes.axhline(system.designs.high[i], color=GREY, linewidth=0.6)
-        axes.set_ylabel(plain(_labelled(name, system)), fontsize=8)
+        axes.set_ylabel(plain(labelled(name, system)), fontsize=8)
     for i, (name, (low, middle, high)) in enumerate(bands):
         axes = figure.add_subplot(grid[len(system.design_names) + i, 0], sharex=first)
         after = np.arange(len(middle))
@@ -71,7 +71,7 @@ def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
         for limit in system.limits.get(name, ()):
             if limit is not None:
                 axes.axhline(limit, color=COLOURS[1], linewidth=0.8, linestyle="--")
-        axes.set_ylabel(plain(_labelled(name, system)), fontsize=8)
+        axes.set_ylabel(plain(labelled(name, system)), fontsize=8)
     axes.set_xlabel("experiments done")
     gains = figure.add_subplot(grid[:, 1])
     for i, estimate in enumerate(sorted(found.comparison, key=lambda each: -each.mean)):
@@ -90,7 +90,8 @@ def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
     save(figure, file)
 
 
-def _labelled(name: str, system: "BaseSystem") -> str:
+def labelled(name: str, system: "BaseSystem") -> str:
+    """Return a name with its unit, where it has one."""
     return f"{name} ({system.units[name]})" if name in system.units else name
 
 

@@ -1,11 +1,14 @@
 """Reports for someone who was not there: one page that needs nothing else."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nestbed.faces.page import Grid, Section, as_html
+from nestbed.faces.terminal import posterior as terminal
 
 if TYPE_CHECKING:
+    from nestbed.evaluation.findings import Findings
     from nestbed.planning.plan import Plan
 
 
@@ -68,3 +71,51 @@ def _inputs(found: "Plan") -> Grid:
     names = [f"{name} ({units[name]})" if name in units else name for name in found.system.design_names]
     rows = [(str(t), *(f"{value:.4g}" for value in row)) for t, row in enumerate(found.inputs)]
     return Grid(("experiment", *names), rows)
+
+
+def posterior(found: "Findings", pictures: Sequence[Path]) -> str:
+    """Return what records say: parameters before and after, the fit, what is left of it, and where it comes from."""
+    marginals, fit, residuals = pictures
+    tests = Grid(
+        ("sensor", "test", "found", "p", "samples"),
+        [
+            (each.sensor, each.kind, f"{each.value:.3g}", f"{each.p:.2g}", str(each.samples))
+            for each in found.explanation.tests
+        ],
+    )
+    sections = [
+        Section(
+            "What the data say",
+            terminal.lines(found),
+            [Grid(terminal.HEADINGS, terminal.rows(found)), _correlations(found)],
+            [(marginals, "Each parameter before and after, with its 95 % interval")],
+        ),
+        Section("The fit", pictures=[(fit, "Measured, expected before each reading, hidden states, designs")]),
+        Section(
+            "What is left",
+            [
+                "Residuals are where outcomes lie in what was predicted before them, in standard normal numbers. Data "
+                f"of the model itself fail any of these tests in {100 * found.explanation.alarm:g} % of all records."
+            ],
+            [tests],
+            [(residuals, "Residuals over time, their histogram, and their autocorrelation")],
+        ),
+        Section("Where it comes from", [_origin(found)]),
+    ]
+    return as_html(f"{found.system.name}: what was measured, and what it tells", sections)
+
+
+def _correlations(found: "Findings") -> Grid:
+    names = found.system.parameter_names
+    rows = [(name, *(f"{value:+.2f}" for value in found.correlation[i])) for i, name in enumerate(names)]
+    return Grid(("correlation", *names), rows)
+
+
+def _origin(found: "Findings") -> str:
+    parts = [
+        f"{name} ({len(each.observations)} samples)" for name, each in zip(found.names, found.records, strict=True)
+    ]
+    return (
+        f"{found.system.name} with a step of {found.system.step:g}, {len(found.draws)} particles; records: "
+        f"{', '.join(parts)}."
+    )

@@ -6,6 +6,7 @@ COMMANDS = Registry(
     "command",
     Entry("systems", "nestbed.faces.cli.systems:systems", "List the built-in systems."),
     Entry("design", "nestbed.faces.cli.design:design", "Find the inputs that tell most, in seconds."),
+    Entry("posterior", "nestbed.faces.cli.posterior:posterior", "Infer parameters from records you measured (CSV)."),
     Entry("config", "nestbed.faces.cli.config:config", "Print the settings of a training, to change and give back."),
     Entry("train", "nestbed.faces.cli.train:train", "Learn a policy that chooses the most informative inputs."),
     Entry("show", "nestbed.faces.cli.show:show", "Print training runs and draw their curves."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
 from nestbed.faces.terminal.console import SafeConsole, Words, or_dash, say
 from nestbed.faces.terminal.curve import curve
@@ -110,6 +110,23 @@ class Searching:
         own = f"{step.done} of {step.total}" if step.name == self.bar.tasks[self.task].description else "certifying …"
         status = own if best is None else f"best so far {best:.2f} nats"
         self.bar.update(self.task, completed=step.done, total=step.total, status=status)
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+
+class Working:
+    """Shows on a terminal that something is at work, and for how long; says nothing elsewhere."""
+
+    def __init__(self, name: str):
+        console = SafeConsole(stderr=True)
+        columns = (Words("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.bar.add_task(f"{name}, compiling at first …", total=None)
+
+    def __enter__(self) -> "Working":
+        self.bar.start()
+        return self
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()

@@ -1,0 +1,131 @@
+"""Records from CSV files: which column shows what, by name, with simple conversions of units."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from nestbed.evaluation import records
+from nestbed.evaluation.records import Measured
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import storage
+from nestbed.numerics.errors import NestbedError, did_you_mean
+
+LARGEST = 1 << 28
+"""Bytes that a file of measurements may have."""
+MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
+"""What stands for a value that was not measured, in small letters."""
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_CONVERSION = re.compile(
+    rf"(?P<column>.+?)(?:\*(?P<factor>-?{_NUMBER}))?(?:(?P<sign>[+-])(?P<offset>{_NUMBER}|first))?"
+)
+
+
+class Sheet(NamedTuple):
+    """A CSV file: its columns by name, as text, and the line of each row."""
+
+    file: Path
+    columns: dict[str, list[str]]
+    lines: list[int]
+    comma: bool  # whether decimals are written with a comma
+
+
+def read(system: BaseSystem, files: Sequence[Path], time: str | None, pairs: Iterable[str]) -> list[Measured]:
+    """Return one record per file; `pairs` are name=column of sensors and designs that are named otherwise there."""
+    chosen = _chosen(system, pairs)
+    found = []
+    for file in files:
+        sheet = _sheet(file)
+        observations, designs = (
+            np.stack([_values(sheet, name, chosen.get(name, name)) for name in names], axis=-1)
+            for names in (system.observation_names, system.design_names)
+        )
+        times = system.step * np.arange(len(observations)) if time is None else _values(sheet, "time", time)
+        try:
+            found += records.read(system, observations, designs[:-1], times)
+        except NestbedError as error:
+            raise NestbedError(f"{file}: {error}") from None
+    return found
+
+
+def _chosen(system: BaseSystem, pairs: Iterable[str]) -> dict[str, str]:
+    """Return what is written for each name that is given one."""
+    found: dict[str, str] = {}
+    known = (*system.observation_names, *system.design_names)
+    for pair in pairs:
+        name, equals, column = (part.strip() for part in pair.partition("="))
+        if not equals or not column:
+            raise NestbedError(f"got {pair!r}; write name=column, as in temperature=T1.")
+        if name not in known:
+            raise NestbedError(f"{system.name} has no sensor or design {name!r}; {did_you_mean(name, known)}.")
+        found[name] = column
+    return found
+
+
+def _sheet(file: Path) -> Sheet:
+    """Return what a file holds; columns are parted by comma, semicolon or tab, whichever its first line has most of."""
+    try:
+        text = storage.read_bytes(file.resolve(), LARGEST).decode("utf-8-sig")
+        parting = max(",;\t", key=text.partition("\n")[0].count)
+        reader = csv.reader(io.StringIO(text), delimiter=parting)
+        header = [name.strip() for name in next(reader, [])]
+        numbered = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except FileNotFoundError:
+        raise NestbedError(f"there is no file {file}; give CSV with a row of names and one row per sample.") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise NestbedError(
+            f"{file} cannot be read as CSV ({error}); give a row of names, one row per sample."
+        ) from None
+    if len(numbered) < 2:
+        raise NestbedError(f"{file} has {len(numbered)} rows below its names; a record needs two samples or more.")
+    columns = {
+        name: [row[i].strip() if i < len(row) else "" for _, row in numbered] for i, name in enumerate(header) if name
+    }
+    return Sheet(file, columns, [line for line, _ in numbered], parting != ",")
+
+
+def _values(sheet: Sheet, name: str, wanted: str) -> Float[np.ndarray, " T1"]:
+    """Return a column's numbers, converted as is written behind its name."""
+    column, factor, offset = _conversion(sheet, name, wanted)
+    cells = zip(sheet.lines, sheet.columns[column], strict=True)
+    values = factor * np.array([_number(sheet, line, column, text) for line, text in cells])
+    if offset is not None:
+        return values + offset
+    measured = values[np.isfinite(values)]
+    return values - measured[0] if len(measured) else values
+
+
+def _conversion(sheet: Sheet, name: str, wanted: str) -> tuple[str, float, float | None]:
+    """Return the column, what to multiply it by and what to add; None: less the first value measured."""
+    if wanted in sheet.columns:
+        return wanted, 1.0, 0.0
+    parts = _CONVERSION.fullmatch(wanted)
+    column = parts["column"].strip() if parts else wanted
+    if parts is None or column not in sheet.columns:
+        raise NestbedError(
+            f"{sheet.file} has no column {column!r} for {name}; {did_you_mean(column, sheet.columns)}; say which it is."
+        )
+    factor = 1.0 if parts["factor"] is None else float(parts["factor"])
+    if parts["offset"] == "first":
+        if parts["sign"] == "+":
+            raise NestbedError(f"got {wanted!r} for {name}; write {column}-first for what is above the first value.")
+        return column, factor, None
+    return column, factor, float(f"{parts['sign']}{parts['offset']}") if parts["offset"] else 0.0
+
+
+def _number(sheet: Sheet, line: int, column: str, text: str) -> float:
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        return float(text.replace(",", ".") if sheet.comma else text)
+    except ValueError:
+        raise NestbedError(
+            f"{sheet.file} has {text!r} in line {line} of column {column!r}; write a number, or leave empty what was "
+            "not measured."
+        ) from None

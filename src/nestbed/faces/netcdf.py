@@ -1,0 +1,42 @@
+"""A posterior as a NetCDF file that ArviZ reads."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nestbed.evaluation.findings import Findings
+from nestbed.numerics import storage
+
+ADVICE = "pip install 'nestbed[arviz]'"
+
+
+def save(found: Findings, file: Path) -> bool:
+    """Write draws (one chain), what was observed and what was expected of it; return False where ArviZ is missing."""
+    try:
+        import arviz
+    except ImportError:
+        return False
+    posterior = {name: found.draws[None, :, i] for i, name in enumerate(found.system.parameter_names)}
+    seen = np.concatenate([each.observations for each in found.records])
+    observed = {name: seen[:, i] for i, name in enumerate(found.system.observation_names)}
+    groups: dict[str, Any] = {"posterior": posterior, "observed_data": observed}
+    course = found.posterior.course
+    if course is not None:
+        names = found.system.observation_names
+        groups["posterior_predictive"] = {name: course.expected[None, None, :, i] for i, name in enumerate(names)}
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / file.name
+        try:
+            made = arviz.from_dict(groups) if _new(arviz) else arviz.from_dict(**groups)
+            made.to_netcdf(str(written))
+        except (ValueError, ImportError):  # nothing there that writes NetCDF
+            return False
+        storage.write(file, written.read_bytes())
+    return True
+
+
+def _new(arviz: Any) -> bool:
+    """Return whether it is the ArviZ that takes groups as one dictionary."""
+    return int(str(arviz.__version__).partition(".")[0]) >= 1
