@@ -150,7 +150,8 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
 
 def _before(system: BaseSystem, i: int) -> tuple[float, float]:
     """Return the prior's mean and standard deviation, by draws where it does not say."""
-    distribution, draws = system.prior.get(system.parameter_names[i]), np.asarray(system.parameters.draws[i])
+    distribution: Any = system.prior.get(system.parameter_names[i])
+    draws = np.asarray(system.parameters.draws[i])
     try:
         mean, sd = float(distribution.mean), math.sqrt(float(distribution.variance))
     except (NotImplementedError, AttributeError, ValueError):
