@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from nestbed.evaluation.findings import Findings
 from nestbed.faces.figures import COLOURS, GREY, labelled, legend, plain, save, title
+from nestbed.faces.findings import Findings
 
 ACROSS = 3
 """Panels in a row, of parameters."""

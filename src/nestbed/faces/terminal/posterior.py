@@ -9,7 +9,7 @@ from rich.text import Text
 from nestbed.faces.terminal.console import SafeConsole
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.findings import Findings
+    from nestbed.faces.findings import Findings
 
 WHOLE = 6
 """Parameters up to which all their correlations are shown."""
