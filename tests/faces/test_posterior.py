@@ -11,10 +11,9 @@ import pytest
 
 import layout
 import nestbed as nb
-from nestbed.evaluation import findings
 from nestbed.evaluation.posterior import Course, Posterior
 from nestbed.evaluation.records import Measured
-from nestbed.faces import fits, netcdf
+from nestbed.faces import findings, fits, netcdf
 from nestbed.faces.cli import measured
 
 SYSTEM = '''

@@ -162,7 +162,7 @@ def test_every_module_is_behind_some_cell_or_known_to_be_behind_none():
     }  # of no table of the paper
     assert left - shown == {
         *("nestbed.evaluation.posterior", "nestbed.evaluation.records", "nestbed.training.toml"),
-        *("nestbed.evaluation.findings", "nestbed.evaluation.explaining", "nestbed.numerics.combinations"),
+        *("nestbed.evaluation.explaining", "nestbed.numerics.combinations"),
         *("nestbed.training.pathwise", "nestbed.training.pathwise_config", "nestbed.information.smoothness"),
         *("nestbed.training.ascent", "nestbed.training.verdict"),
         *("nestbed.systems.heater", "nestbed.systems.loading", "nestbed.systems.registry"),

@@ -3,9 +3,12 @@
 Under the model these residuals are independent standard normal numbers, sensor by sensor, however little is known of
 the parameters. Five tests look for what they are not, for each sensor: too large or too small (a chi-square), off on
 average, correlated from one sample to the next, correlated over longer stretches, and single ones far off. All are
-exact for any number of samples: a correlation is the slope of every second number on its neighbours, which given these
-has Student's distribution. The model is taken to fail where the smallest p is below ALARM, shared out among all tests
-(Bonferroni): so data of the model itself are called unexplained in at most 1 % of all records, whatever their length.
+exact for any number of samples, but that numbers beyond MOST count as that: a correlation is the slope of every second
+number on its neighbours, which given these has Student's distribution. The model is taken to fail where the smallest p
+is below ALARM, shared out among all tests (Bonferroni): so data of the model itself are called unexplained in at most
+1 % of all records, whatever their length. That holds as far as predictions are exact: particles of a prior are finitely
+many, and a rig in its far tail lies beyond them all, so that the first outcomes count little unless they are very far
+off.
 """
 
 import math
@@ -27,6 +30,10 @@ AFTER = 5
 """Samples after one far off that it may have led astray."""
 EARLY = 3
 """Experiments after which a prior has met the data."""
+MOST = 3.5
+"""Deviations that one outcome counts as at most in all tests but that of single ones: a few say nothing of the rest."""
+SURELY = 7.7
+"""Deviations below which early outcomes count so much at most there too: particles end before a prior's tails do."""
 WILD = 5.0
 """Standard deviations that outcomes are off by on average beyond which it is no matter of noise or dynamics."""
 FEWEST = 8
@@ -82,24 +89,27 @@ def explain(names: Sequence[str], residuals: Any, alarm: float = ALARM) -> Expla
 
 def tested(name: str, z: Float[np.ndarray, " T"]) -> list[Test]:
     """Return the tests of one sensor; too few samples leave some out."""
-    seen = z[np.isfinite(z)]
-    n = len(seen)
+    known = np.isfinite(z)
+    n = int(known.sum())
     if n == 0:
         return []
-    squares, largest = float(np.sum(seen**2)), float(np.abs(seen).max())
+    held = np.clip(z, -MOST, MOST)
+    seen, doubted = held[known], (np.arange(len(z)) < EARLY) & (np.abs(np.nan_to_num(z)) < SURELY)
+    squares, mean = float(np.sum(seen**2)), float(np.mean(seen))
     size = 2.0 * min(special.chdtr(n, squares), special.chdtrc(n, squares))
-    mean = 2.0 * special.ndtr(-abs(seen.mean()) * math.sqrt(n))
-    outlier = -math.expm1(n * math.log1p(-min(2.0 * special.ndtr(-largest), 1.0 - 1e-16)))
+    off = np.where(doubted, held, z)[known]
+    largest = float(off[np.abs(off).argmax()])
+    within = math.log1p(-min(2.0 * special.ndtr(-abs(largest)), 1.0 - 1e-16))  # of one, then of all
     found = [
-        ("size", math.sqrt(squares / n), size),
-        ("mean", float(seen.mean()), mean),
-        ("outlier", float(seen[np.abs(seen).argmax()]), outlier),
+        ("size", math.sqrt(float(np.mean(z[known] ** 2))), size),
+        ("mean", float(np.mean(z[known])), 2.0 * special.ndtr(-abs(mean) * math.sqrt(n))),
+        ("outlier", largest, -math.expm1(n * within)),
     ]
     long = _length(n)
     if n >= FEWEST:
-        found.append(("correlation", *_neighbours(z)))
+        found.append(("correlation", *_neighbours(held)))
     if n >= FEWEST * long and long > 1:
-        found.append(("slow correlation", *_neighbours(_sums(z, long))))
+        found.append(("slow correlation", *_neighbours(_sums(held, long))))
     return [Test(name, kind, value, min(1.0, float(p)), n) for kind, value, p in found]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from nestbed.evaluation.findings import Findings
 from nestbed.faces.figures import COLOURS, GREY, labelled, legend, plain, save, title
+from nestbed.faces.findings import Findings
 
 ACROSS = 3
 """Panels in a row, of parameters."""
@@ -96,7 +96,7 @@ def _fitted(panels: Any, found: Findings, k: int, unseen: list[int]) -> None:
         axes.plot(times, values, ".", color="black", markersize=size, alpha=0.6, label="measured", zorder=3)
         if course is not None:
             _band(axes, times, course.expected[at, i], course.expected_sd[at, i], COLOURS[0], "expected before reading")
-        _room(axes, values)
+        _room(axes, np.concatenate([each.observations[:, i] for each in found.records]))
     for j, i in enumerate(unseen):
         if course is not None:
             _band(panels[seen + j], times, course.states[at, i], course.states_sd[at, i], COLOURS[2], "hidden state")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nestbed.evaluation.findings import Findings
+from nestbed.faces.findings import Findings
 from nestbed.numerics import storage
 
 ADVICE = "pip install 'nestbed[arviz]'"

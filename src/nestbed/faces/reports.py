@@ -8,7 +8,7 @@ from nestbed.faces.page import Grid, Section, as_html
 from nestbed.faces.terminal import posterior as terminal
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.findings import Findings
+    from nestbed.faces.findings import Findings
     from nestbed.planning.plan import Plan
 
 

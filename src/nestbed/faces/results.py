@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nestbed.evaluation.findings import Findings
 from nestbed.faces import fits, netcdf, reports
+from nestbed.faces.findings import Findings
 from nestbed.numerics import storage
 
 FACTS, DRAWS, RESIDUALS, NETCDF, REPORT = "posterior.json", "draws.csv", "residuals.csv", "posterior.nc", "report.html"

@@ -53,10 +53,10 @@ def posterior(
     """
     import jax
 
-    from nestbed.evaluation.findings import find
     from nestbed.evaluation.posterior import posterior as infer
     from nestbed.faces import netcdf, results
     from nestbed.faces.cli import measured
+    from nestbed.faces.findings import find
     from nestbed.faces.terminal import bars, say
     from nestbed.faces.terminal.posterior import posterior as show
     from nestbed.numerics import storage

@@ -9,7 +9,7 @@ from rich.text import Text
 from nestbed.faces.terminal.console import SafeConsole
 
 if TYPE_CHECKING:
-    from nestbed.evaluation.findings import Findings
+    from nestbed.faces.findings import Findings
 
 WHOLE = 6
 """Parameters up to which all their correlations are shown."""
@@ -53,7 +53,7 @@ def rows(found: "Findings") -> list[tuple[str, ...]]:
             f"{each.prior[0]:.3g} ± {each.prior[1]:.2g}",
             f"{each.posterior[0]:.4g} ± {each.posterior[1]:.2g}",
             f"{each.quantiles[0]:.4g} … {each.quantiles[2]:.4g}",
-            f"{each.narrower:.3g} ×",
+            f"{each.narrower:.{0 if each.narrower >= 100 else 1}f} ×",
         )
         for each in found.marginals
     ]
@@ -67,7 +67,7 @@ def _parameters(found: "Findings") -> Table:
     count = len(found.records)
     caption = f"mean ± sd; {samples} samples in {count} record{'s' * (count != 1)}"
     table = Table(title=f"{found.system.name}: what the data say", caption=caption, box=SIMPLE_HEAD)
-    table.padding, table.show_edge, table.pad_edge = (0, 1, 0, 0), False, False
+    table.padding, table.show_edge, table.pad_edge = (0, 0, 0, 0), False, False
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right", overflow="fold")
     for row in rows(found):
