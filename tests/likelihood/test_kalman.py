@@ -239,6 +239,7 @@ def by_grid(observations, forces, late=0.0):
 
 
 @pytest.mark.filterwarnings("ignore:the model does not explain the data")  # they are made up
+@pytest.mark.slow
 def test_the_posterior_of_a_record_with_gaps(data):
     """8 keys: within five standard errors of quadrature."""
     seen, forces = with_gaps(data)
