@@ -132,6 +132,7 @@ def two_modes(belief):
     return np.asarray(jnp.sum(jnp.exp(got.belief.log_weights) * (got.belief.theta[0] > 0), axis=1)), got
 
 
+@pytest.mark.slow
 def test_two_modes_are_kept_by_the_fallback():
     """Each mode has half of every record's posterior, give or take what 64 particles allow."""
     share, got = two_modes("guided")
@@ -237,6 +238,7 @@ class Signed(nb.System):
         return theta.root**2, u.u * theta.root
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the model does not explain the data")  # it has no noise at all
 def test_a_mode_that_the_first_outcome_nearly_hid_is_found_when_later_ones_speak_for_it():
     """Records of 24 experiments with a root of −0.55 and no noise: P(root < 0) is 0.07 at first, 0.99999 at last."""
@@ -267,6 +269,7 @@ def test_a_mode_that_was_let_go_is_found_at_the_end():
     assert float(rise[1]) == 0.0
 
 
+@pytest.mark.slow
 def test_a_shoulder_beside_the_fit_is_not_missed():
     """A Beta prior with a pole at its end, an outcome near it: evidence and divergence by quadrature."""
 

@@ -216,6 +216,7 @@ def worth(target, records=1024, **settings):
     return nb.certificate(KEY, line, policy, horizon=4, records=records, target=target, **settings)
 
 
+@pytest.mark.slow
 def test_what_follows_from_parameters_is_certified():
     """Against the closed form, at 4.5 standard errors; and whatever it is measured in, it is the same."""
     found = worth("worth")
@@ -424,6 +425,7 @@ def test_controls_keep_the_mean_and_take_the_variance():
     assert controls.adjusted(values[:5], controls_[:5]).shape == (5,)
 
 
+@pytest.mark.slow
 def test_a_place_that_no_part_reaches_does_not_tear_the_bounds_apart():
     """Two modes seen through a square, the smaller of any size: the bounds stay close, and quadrature between them."""
 

@@ -86,6 +86,7 @@ def test_baselines_are_scaled_down_until_they_comply():
     assert violations.complying(KEY, free, policy, 3, 0.01) is policy
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_limits_and_slews_and_says_what_they_cost():
     free, tight = Walk(limits={}), Walk(limits={"place": (-3.0, 3.0)}, slew={"push": 1.0})
     wide = design(KEY, free, rounds=2)

@@ -220,6 +220,7 @@ class InMillimetres(Leak):
     start = (1000.0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_models_units_do_not_matter(scaled):
     """Trained by two iterations with a slew penalty, both policies do the same in the unit box: a mutant does not."""

@@ -278,6 +278,7 @@ def test_what_breaks_limits_too_often_is_not_handed_out():
     assert handed(noisy=0.02, learned=0.04, plan=0.05) == "noisy"
 
 
+@pytest.mark.slow
 def test_inputs_to_begin_with_are_made_to_keep_limits():
     config = dataclasses.replace(SMALL, horizon=12, iterations=1)
     with pytest.warns(UserWarning, match="the inputs to begin with break limits"):
