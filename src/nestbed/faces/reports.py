@@ -95,7 +95,7 @@ def posterior(found: "Findings", pictures: Sequence[Path]) -> str:
             "What is left",
             [
                 "Residuals are where outcomes lie in what was predicted before them, in standard normal numbers. Data "
-                f"of the model itself fail any of these tests in {100 * found.explanation.alarm:g} % of all records."
+                f"of the model itself fail any of these tests in about {100 * found.explanation.alarm:g} % of records."
             ],
             [tests],
             [(residuals, "Residuals over time, their histogram, and their autocorrelation")],
