@@ -1,6 +1,6 @@
 """What adapting is worth: plan, trained policy, replanning and oracle beside IO-SMC² and iDAD, on twelve systems.
 
-    python benchmarks/adapting.py trained replan oracle published best idad wide reactor page
+    python benchmarks/adapting.py plans trained oracle replan published best idad wide reactor page
     python benchmarks/adapting.py trained --systems Reactor Spring
 
 Each number is kept in results/adapting as soon as it is known, and is not computed again; `page` writes what there is
@@ -80,6 +80,22 @@ def decision(system: nb.System, policy) -> float:
     return 1e3 * (time.perf_counter() - begun) / 20
 
 
+def plan_of(name: str, seed: int, system: nb.System) -> np.ndarray:
+    """Return the inputs that the default training has put feedback on: those that are kept, or its own."""
+    known = _kept("plans", name, seed)
+    return planned(run_of(name, seed, system)) if known is None else np.array(known["inputs"])
+
+
+def planned(run: nb.Run) -> np.ndarray:
+    designs = run.system.designs
+    return np.asarray(designs.clip(designs.scale(np.asarray(run.state.plan))))
+
+
+def plans(name: str, seed: int) -> dict:
+    """Keep the plans, so that what is measured beside them needs no training."""
+    return {"inputs": [[float(f"{value:.6g}") for value in row] for row in planned(run_of(name, seed, load(name)))]}
+
+
 def trained(name: str, seed: int) -> dict:
     system = load(name)
     run = run_of(name, seed, system)
@@ -96,21 +112,15 @@ def trained(name: str, seed: int) -> dict:
 
 def replan(name: str, seed: int) -> dict:
     system = load(name)
-    run = run_of(name, seed, system)
-    policies = {
-        "plan": nb.policies.Replay(system, system.designs.clip(system.designs.scale(np.asarray(run.state.plan)))),
-        "learned": run.best,
-    }
-    policies["replan"] = nb.policies.Replan(system, plan=policies["plan"])
+    plan = nb.policies.Replay(system, plan_of(name, seed, system))
+    policies = {"plan": plan, "replan": nb.policies.Replan(system, plan=plan)}
     found = nb.compare(jax.random.key(99), system, policies, records=REPLANNED)
-    more = {name: told(found.difference(name, "plan")) for name in ("learned", "replan")}
-    return {**more, "decision": decision(system, policies["replan"])}
+    return {"replan": told(found.difference("replan", "plan")), "decision": decision(system, policies["replan"])}
 
 
 def oracle(name: str, seed: int) -> dict:
     system = load(name)
-    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plan)))
-    found = nb.oracle(jax.random.key(seed), system, plan)
+    found = nb.oracle(jax.random.key(seed), system, plan_of(name, seed, system))
     return {"mean": found.mean, "low": found.interval.low, "high": found.interval.high}
 
 
@@ -131,8 +141,8 @@ def published(name: str, seed: int) -> dict:
 def best(name: str, seed: int) -> dict:
     """IO-SMC² with guided beliefs, from the plan on, four times as many iterations."""
     system = load(name)
-    plan = system.designs.clip(system.designs.scale(np.asarray(run_of(name, seed, system).state.plan)))
-    return _method(name, seed, nb.ScoreClimbingConfig(iterations=4 * system.defaults.iterations), plan)
+    config = nb.ScoreClimbingConfig(iterations=4 * system.defaults.iterations)
+    return _method(name, seed, config, plan_of(name, seed, system))
 
 
 def idad(name: str, seed: int) -> dict:
@@ -156,8 +166,7 @@ def wide(name: str, seed: int) -> dict:
     system = widened(system)
     run = run_of(name, seed, system, "wide_runs")
     found = {each.policy: told(each.certificate) for each in run.comparison}
-    plan = system.designs.clip(system.designs.scale(np.asarray(run.state.plan)))
-    left = nb.oracle(jax.random.key(seed), system, plan)
+    left = nb.oracle(jax.random.key(seed), system, planned(run))
     more = told(run.comparison.difference("learned", "plan"))
     return {"policies": found, "winner": run.winner, "adapting": more, "oracle": left.mean}
 
@@ -196,6 +205,7 @@ def reactor() -> dict:
 
 
 KINDS = {
+    "plans": plans,
     "trained": trained,
     "oracle": oracle,
     "replan": replan,

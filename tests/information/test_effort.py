@@ -29,7 +29,7 @@ def test_dear_systems_are_searched_for_fewer_rounds():
         usual // 2,
         least,
     ]
-    dear = Leak(integrator="rk4", substeps=1600)
+    dear = Leak(integrator="rk4", substeps=400)
     full = PathwiseConfig().resolve(dear)
     assert (full.rounds, full.steps) == (usual, full.steps)
     assert AFFORDED["steps"].least <= full.steps < AFFORDED["steps"].usual
@@ -40,3 +40,12 @@ def test_the_built_in_systems_get_all_rounds():
     for name in ("nonlinear_pendulum", "double_link"):
         full = PathwiseConfig().resolve(nb.systems.load(name))
         assert np.array_equal((full.rounds, full.steps), (40, 100))
+
+
+def test_filters_of_many_states_are_dear():
+    limits = {"position": (-1.0, 1.0)}
+    systems = [nb.systems.load(name).replace(limits=limits) for name in ("cart_pole", "encoder_cart_pole")]
+    seen, hidden = (PathwiseConfig().resolve(system) for system in systems)
+    assert (seen.rounds, seen.steps) == (40, 100)
+    assert AFFORDED["rounds"].least <= hidden.rounds < 20
+    assert AFFORDED["steps"].least <= hidden.steps < 100

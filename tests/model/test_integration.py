@@ -195,18 +195,135 @@ class Stuck(nb.System):
 def test_a_step_is_made_in_parts_where_the_drift_bends_within_it():
     system = Stuck()
     found = integration.scheme(system)
-    assert found.integrator == "exponential"
+    assert found.integrator == "rosenbrock"
     assert found.substeps > 1
     seen = predictive.visited(system)
     rough, fine = (
         np.asarray(integration._moved(system, how, seen.x, seen.u, seen.theta, system.step)[0])
         + seen.x[0]
         - seen.fine[0]
-        for how in (integration._with_doublings(system, "exponential", 1), found)
+        for how in (integration._with_doublings(system, "rosenbrock", 1), found)
     )
     assert np.quantile(np.abs(fine), 0.9) < 0.3 * np.quantile(np.abs(rough), 0.9)
 
 
+class Fermenter(nb.System):
+    """Monod growth: substrate is used up within a sample, and its drift is stiff from there on."""
+
+    state = ("biomass", "substrate")
+    designs = nb.Box(feed=(0.0, 10.0))
+    prior = {"growth": dist.LogNormal(np.log(0.5), 0.3), "half": dist.LogNormal(np.log(0.1), 0.5)}
+    step, diffusion, start = 1.0, (0.05, 0.05), (2.0, 1.0)
+
+    def drift(self, x, u, theta):
+        grown = theta.growth * x.substrate / (theta.half + jnp.abs(x.substrate)) * x.biomass
+        return grown - 0.2 * x.biomass, 0.2 * (u.feed - x.substrate) - 2.0 * grown
+
+
+class Oregonator(nb.System):
+    """Field and Noyes's oscillating reaction: three states, growth and decay over four decades."""
+
+    state = ("x", "y", "z")
+    designs = nb.Box(light=(0.0, 1.0))
+    prior = {"rate": dist.LogNormal(0.0, 0.1)}
+    step, diffusion, start, integrator = 1.0, (0.1, 0.1, 0.1), (1.0, 2.0, 3.0), "rosenbrock"
+
+    def drift(self, x, u, theta):
+        fast = 77.27 * (x.y + x.x * (1.0 - 8.375e-6 * x.x - x.y))
+        return fast, (x.z - (1.0 + x.x) * x.y) / 77.27 + u.light, 0.161 * theta.rate * (x.x - x.z)
+
+
+class Cascade(Chain):
+    """Compartments that empty into each other over four decades, each by a law of saturation."""
+
+    integrator = "rosenbrock"
+
+    def drift(self, x, u, theta):
+        left = [10.0**i * theta.rate * value / (1.0 + jnp.abs(value)) for i, value in enumerate(x)]
+        return tuple(before - after for before, after in zip((u.inflow, *left[:-1]), left, strict=True))
+
+
+STIFF = [
+    (Fermenter(integrator="rosenbrock"), (2.0, 3.0), (4.0,), (0.6, 0.08)),
+    (Oregonator(), (1.0, 2.0, 3.0), (0.3,), (1.1,)),
+    (Cascade(), (1.0, 0.5, 0.1, 0.05, 0.01), (0.4,), (1.2,)),
+]
+
+
+@pytest.mark.parametrize(("system", "x", "u", "theta"), STIFF, ids=lambda value: getattr(value, "name", ""))
+def test_rosenbrock_steps_follow_stiff_drifts(system, x, u, theta):
+    """Against scipy's implicit solver: near in few parts, and of third order in more."""
+
+    def rates(_, x):
+        return np.array([float(rate) for rate in system.rates(tuple(x), u, theta)])
+
+    solved = integrate.solve_ivp(rates, (0.0, system.step), x, method="Radau", rtol=1e-9, atol=1e-11)
+    truth, way = solved.y[:, -1], np.abs(solved.y[:, -1] - x)
+    few, many = (np.array(system.replace(substeps=n).mean(x, u, theta)) for n in (32, 64))
+    assert np.all(np.abs(few - truth) <= 0.01 * way.max())
+    assert np.abs(many - truth).max() < 0.25 * np.abs(few - truth).max() or np.abs(few - truth).max() < 1e-7
+
+
+@pytest.mark.parametrize(("system", "x", "u", "theta"), STIFF, ids=lambda value: getattr(value, "name", ""))
+def test_gradients_go_back_through_rosenbrock_steps(system, x, u, theta):
+    """Against central differences, whose error is of the order of the step squared."""
+    system, count = system.replace(substeps=4), len(x)
+
+    @jax.jit
+    def value(place):
+        moved = system.mean(tuple(place[:count]), tuple(place[count : -len(theta)]), tuple(place[-len(theta) :]))
+        return sum((i + 1.0) * part for i, part in enumerate(moved))
+
+    place = jnp.array([*x, *u, *theta])
+    found = np.array(jax.grad(value)(place))
+    steps = 1e-6 * np.eye(len(place)) * np.abs(place)
+    truth = [float(value(place + h) - value(place - h)) / (2.0 * h.max()) for h in steps]
+    np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-6 * np.abs(truth).max())
+
+
+def test_a_drift_that_is_stiff_and_bends_takes_rosenbrock_steps():
+    system = Fermenter()
+    how = integration.scheme(system)
+    assert how.integrator == "rosenbrock"
+    seen = predictive.visited(system)
+    moved = integration._moved(system, how, seen.x, seen.u, seen.theta, system.step)
+    reached = tuple(x + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
+    assert np.quantile(integration.missed(system, seen, reached), 0.9, axis=1).max() <= 1.0
+
+
+def test_implicit_steps_do_not_turn_round_what_grows():
+    """Where states run away from each other faster than a part lasts, an implicit step would bring them together."""
+    assert integration.scheme(Latch()).integrator == "exponential"
+
+
+class Latch(nb.System):
+    """It leaves the middle for one of two ends, within a tenth of a step."""
+
+    state = ("x",)
+    designs = nb.Box(push=(-1.0, 1.0))
+    prior = {"rate": dist.LogNormal(np.log(100.0), 0.1)}
+    step, diffusion, start = 1.0, (0.1,), (0.01,)
+
+    def drift(self, x, u, theta):
+        return (theta.rate * (x.x - x.x**3 + 0.1 * u.push),)
+
+
+def test_noise_of_many_doublings_is_still_carried_right():
+    """Beyond those that are one straight program."""
+    motor = Motor(step=1.0)
+    middle = tuple(float(value) for value in motor.parameters.middle)
+    assert integration.scheme(motor).doublings > integration.STRAIGHT
+    truth = van_loan_long(motor.jacobian(*middle), motor.diffusion) + motor.noise_floor * np.eye(2)
+    found = covariance(integration.noise(motor, (0.0, 0.0), (0.0,), middle))
+    np.testing.assert_allclose(found, truth, rtol=1e-4)
+
+
+def van_loan_long(jacobian, diffusion):
+    """Return the covariance of a step so long that all has settled: J P + P Jᵀ = −diag(diffusion²)."""
+    return linalg.solve_continuous_lyapunov(jacobian, -np.diag(np.square(diffusion)))
+
+
+@pytest.mark.slow
 def test_the_stiff_motor_is_certified_with_no_word_from_its_user():
     motor = Motor(diffusion=(5.0, 20.0))
     found = nb.certificate(KEY, motor, nb.policies.PRBS(motor), horizon=10, records=64)
@@ -240,3 +357,14 @@ def test_products_of_rows_and_of_arrays_are_alike():
         np.testing.assert_allclose(
             np.array(matrices.plus_identity(matrix, 2.0)), np.eye(3)[:, :, None] + 2.0 * a, rtol=1e-12
         )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_inverses_need_no_luck_with_their_pivots(size):
+    matrix = np.random.default_rng(0).standard_normal((size, size, 6))
+    if size > 1:
+        matrix[0, 0, :3] = 0.0  # elimination in the order of rows would divide by it
+    truth = np.moveaxis(np.linalg.inv(np.moveaxis(matrix, -1, 0)), 0, -1)
+    rows = [tuple(tuple(row) for row in matrix)] if size <= integration.FEW else []
+    for each in (jnp.asarray(matrix), *rows):
+        np.testing.assert_allclose(np.array(matrices.inverse(each)), truth, rtol=1e-9)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxprs_in_params
 
 from nestbed.information import objective
+from nestbed.model import integration
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import programs
 
@@ -15,6 +16,12 @@ DEAR = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "logistic", "pow", "erf"), 12),
 }
 """Additions that one of these operations takes as long as."""
+AGAIN = 3
+"""How often steps in parts are computed where others are once, since gradients compute each part again on their way."""
+
+PAIR = 2
+"""States up to which a filter of hidden ones takes as long as its operations say; with more, compiled programs compute
+what entries of its covariance share again for each of them: ten times as long with four."""
 
 
 @programs.cached(maxsize=64)
@@ -23,7 +30,9 @@ def operations(system: BaseSystem, horizon: int) -> int:
     rigs = objective.draw(jax.random.key(0), system, horizon, 1)
     unit = jnp.zeros((1, horizon, len(system.design_names)))
     program = jax.make_jaxpr(lambda unit: objective.worth(system, rigs, unit, None, jnp.zeros(())))(unit)
-    return _counted(program.jaxpr)
+    again = AGAIN if integration.scheme(system).substeps > 1 else 1
+    shared = max(1, len(system.state) ** 3 // PAIR**3) if system.hidden else 1
+    return _counted(program.jaxpr) * again * shared
 
 
 def _counted(jaxpr: Any) -> int:

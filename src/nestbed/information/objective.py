@@ -21,7 +21,7 @@ from nestbed.likelihood import sensitivity
 from nestbed.likelihood.base import Record, Truth
 from nestbed.likelihood.sensitivity import Past
 from nestbed.likelihood.simulation import Simulated
-from nestbed.model import limits
+from nestbed.model import integration, limits
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target
@@ -132,10 +132,24 @@ def information(
 
     Of the first `count` experiments, or of all; with gradients that are `rough` or not; from a `past` on.
     """
-    theta, per = proposal.parameters(system.parameters, tuple(value[:, None] for value in w))
     steps = jnp.asarray(record.designs.shape[1]) if count is None else count
     likelihood = likelihoods.of(system, rough=rough)
-    return sensitivity.of_histories(likelihood, record, steps, theta, per, past=past, reversible=True).information
+
+    def found(w: Components, record: Record) -> Float[Array, "C d d"]:
+        theta, per = proposal.parameters(system.parameters, tuple(value[:, None] for value in w))
+        return sensitivity.of_histories(likelihood, record, steps, theta, per, past=past, reversible=True).information
+
+    rows = w[0].shape[0]
+    if not likelihood.markov or integration.scheme(system).substeps == 1 or rows <= GROUP or rows % GROUP:
+        return found(w, record)
+    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, GROUP, *leaf.shape[1:]), (w, record))
+    each = jax.lax.map(jax.checkpoint(lambda group: found(*group)), groups)
+    return each.reshape(rows, *each.shape[2:])
+
+
+GROUP = 32
+"""Records that are looked at together where a step is made in parts: all that gradients remember of more is far away
+in memory."""
 
 
 def applied(

@@ -6,9 +6,12 @@ Everything is written in components that broadcast. The mean goes by
 - `rk4`: the classical Runge–Kutta step;
 - `exponential`: the exact step of the drift's linear part around x (local linearisation), which follows stiff drifts
   too;
+- `rosenbrock`: a linearly implicit step of order three that forgets what is fast (L-stable): stiff drifts that bend
+  within a step, for a third of the work;
 
-each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where
-many small ones lead, else a Runge–Kutta step or a few if they do, else the exponential one, in as many parts as needed.
+each in `substeps` parts. Where a system does not say, it is one Euler step if that comes near enough to where many
+small ones lead, else a Runge–Kutta step or a few if they do, else an exponential one; else a few of Rosenbrock's, or
+exponential ones, in as few parts as do.
 
 The noise of Euler's steps is what comes in: of variance h · diffusion², and independent between states unless the
 diffusion is a matrix, whose columns are sources that enter several of them. The others carry it along the
@@ -35,12 +38,12 @@ from nestbed.numerics.matrices import Matrix
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
 
-INTEGRATORS = ("euler", "rk4", "exponential")
+INTEGRATORS = ("euler", "rk4", "exponential", "rosenbrock")
 MISSED = 0.1
 """Share of the way that many small steps go, by which one Euler step may miss it."""
 NOTICED = 0.3
 """Standard deviations of the noise by which a step must miss to be noticed."""
-SMALL = {"exponential": 0.25, "rk4": 0.5}
+SMALL = {"exponential": 0.25, "rk4": 0.5, "rosenbrock": 0.5}
 """Length of a small step, in time constants of the fastest mode, that a few terms of a series follow: its mean to one
 part in 10⁵, its covariance to one in 100."""
 MOST_DOUBLINGS, SPARE = 16, 1
@@ -51,12 +54,16 @@ OFTEN = 0.9
 """Share of places where a step must not miss."""
 CLOSE = 0.1
 """Share of what may be missed that makes no difference."""
-CALM_PARTS, PARTS = (2, 4), (1, 2, 4, 8, 16)
-"""Parts that a Runge–Kutta step and an exponential one are tried in."""
+CALM_PARTS, IMPLICIT_PARTS, PARTS = (2, 4), (1, 2, 3, 4, 6, 8), (2, 4, 8, 16)
+"""Parts that a Runge–Kutta step, Rosenbrock's and an exponential one are tried in."""
 STABLE = 2.5
 """Length of a step, in time constants of the fastest mode, up to which Runge–Kutta steps do not explode."""
+GROWTH = 1.0
+"""Length of a part, in time constants of the fastest growth, up to which an implicit step does not turn it round."""
 FEW = 3
 """States up to which the exponential step is one straight program, fast to run; with more, it is slow to compile."""
+STRAIGHT = 8
+"""Doublings up to which it is: compilers compute the shared parts of a longer one again for each use, without end."""
 
 
 class Scheme(NamedTuple):
@@ -144,13 +151,18 @@ def _moved(
         if how.integrator == "exponential":
             drift, jacobian = _linear_part(system, now, u, theta)
             moved = _flow(jacobian, drift, length, how.doublings)
+        elif how.integrator == "rosenbrock":
+            moved = _rosenbrock(system, now, u, theta, length)
         elif how.integrator == "rk4":
             moved = _runge_kutta(system, now, u, theta, length)
         else:
             moved = tuple(length * rate for rate in system.rates(now, u, theta))
         return tuple(value + step for value, step in zip(now, moved, strict=True)), None
 
-    end, _ = part(start, None) if how.substeps == 1 else jax.lax.scan(part, start, length=how.substeps)
+    if how.substeps == 1:
+        end, _ = part(start, None)
+    else:  # gradients make each part again: what they would have to remember is more than caches hold
+        end, _ = jax.lax.scan(jax.checkpoint(part), start, length=how.substeps)
     return tuple(value - before for value, before in zip(end, start, strict=True))
 
 
@@ -237,21 +249,22 @@ def scheme(system: "BaseSystem") -> Scheme:
         if system.integrator is not None or system.substeps > 1:
             return _with_doublings(system, system.integrator or "rk4", system.substeps)
         seen = predictive.visited(system)
-        if not _reached(system, seen) or np.quantile(_missed(system, seen, seen.euler), OFTEN, axis=1).max() <= 1.0:
+        if not _reached(system, seen) or np.quantile(missed(system, seen, seen.euler), OFTEN, axis=1).max() <= 1.0:
             return Scheme("euler", 1, 0)
         return _closer(system, seen)
 
 
 def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
-    """Return a Runge–Kutta or an exponential step, whichever follows the drift, in parts where it must.
+    """Return a Runge–Kutta step or one for stiff drifts, whichever follows the drift, in parts where it must.
 
-    A few Runge–Kutta steps come first: they compile in a third of the time.
+    A few Runge–Kutta steps come first: they compile in a third of the time. Linear drifts are followed by one
+    exponential step exactly; where they bend within it, Rosenbrock's takes a third of the work.
     """
 
     def off(how: Scheme) -> float:
         moved = jax.jit(lambda x, u, theta: _moved(system, how, x, u, theta, system.step))(seen.x, seen.u, seen.theta)
         reached = tuple(np.asarray(x) + np.asarray(step) for x, step in zip(seen.x, moved, strict=True))
-        return float(np.quantile(_missed(system, seen, reached), OFTEN, axis=1).max())
+        return float(np.quantile(missed(system, seen, reached), OFTEN, axis=1).max())
 
     calm, stiff = (_with_doublings(system, integrator, 1) for integrator in ("rk4", "exponential"))
     stable = system.step * _fastest(system) / STABLE
@@ -262,6 +275,12 @@ def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
         calm = _with_doublings(system, "rk4", substeps)
         if stable <= substeps and off(calm) <= CLOSE:
             return calm
+    if off(stiff) <= 1.0:
+        return stiff
+    for substeps in IMPLICIT_PARTS:
+        implicit = _with_doublings(system, "rosenbrock", substeps)
+        if system.step / substeps * _growth(system) <= GROWTH and off(implicit) <= 1.0:
+            return implicit
     for substeps in PARTS:
         stiff = _with_doublings(system, "exponential", substeps)
         if off(stiff) <= 1.0:
@@ -273,7 +292,7 @@ def _with_doublings(system: "BaseSystem", integrator: str, substeps: int) -> Sch
     if integrator == "euler":
         return Scheme(integrator, substeps, 0)
     parts = system.step / substeps * _fastest(system) / SMALL[integrator]
-    more = SPARE if integrator == "exponential" else 0
+    more = 0 if integrator == "rk4" else SPARE
     return Scheme(integrator, substeps, min(MOST_DOUBLINGS, more + math.ceil(math.log2(max(parts, 1.0)))))
 
 
@@ -284,7 +303,7 @@ def _reached(system: "BaseSystem", seen: predictive.Visited) -> bool:
         return all(np.median(way) < predictive.RUNAWAY * (1.0 + np.median(np.abs(x))) for x, way in ways)
 
 
-def _missed(system: "BaseSystem", seen: predictive.Visited, reached: Components) -> Any:
+def missed(system: "BaseSystem", seen: predictive.Visited, reached: Components) -> Any:
     """Return by how much steps miss what many small ones reach, (states, places).
 
     In units of what may be missed: a share of the way, or what the noise hides, whichever is more.
@@ -332,16 +351,26 @@ def check_noise(system: "BaseSystem") -> None:
         )
 
 
-@programs.cached(maxsize=64)
 def _fastest(system: "BaseSystem") -> float:
     """Return the largest rate of the drift's linear part, per time unit, where the prior and its predictive lead."""
+    return float(np.abs(_modes(system)).max(initial=0.0))
+
+
+def _growth(system: "BaseSystem") -> float:
+    """Return the largest rate of those that grow."""
+    return float(_modes(system).real.max(initial=0.0))
+
+
+@programs.cached(maxsize=64)
+def _modes(system: "BaseSystem") -> Any:
+    """Return the rates of the drift's linear part, one row for each of many places."""
     seen, draws = predictive.visited(system), system.parameters.draws
     size = draws[0].shape[0]
     x, u = (tuple(np.resize(value, size) for value in values) for values in (seen.x, seen.u))
     _, jacobian = jax.jit(lambda x, u, theta: _linear_part(system, x, u, theta))(x, u, draws)
     rows = np.moveaxis(np.asarray(jacobian), -1, 0)
     finite = rows[np.isfinite(rows).all(axis=(1, 2))]
-    return float(np.abs(np.linalg.eigvals(finite)).max(initial=0.0))
+    return np.linalg.eigvals(finite)
 
 
 def _linear_part(system: "BaseSystem", x: Components, u: Components, theta: Components) -> tuple[Components, Matrix]:
@@ -367,6 +396,28 @@ def _runge_kutta(system: "BaseSystem", x: Components, u: Components, theta: Comp
     three = along(two, 0.5)
     four = along(three, 1.0)
     return tuple(length / 6.0 * (a + 2.0 * b + 2.0 * c + d) for a, b, c, d in zip(one, two, three, four, strict=True))
+
+
+def _rosenbrock(system: "BaseSystem", x: Components, u: Components, theta: Components, length: float) -> Components:
+    """Return how far Rodas3 moves (Sandu et al. 1997): four stages, L-stable, of order three."""
+    drift, jacobian = _linear_part(system, x, u, theta)
+    jacobian = jacobian if len(x) <= FEW else matrices.stacked(jacobian)
+    implicit = matrices.inverse(matrices.plus_identity(jacobian, -0.5 * length))
+
+    def stage(at: tuple[Components, ...], *before: tuple[float, Components]) -> Components:
+        moved = tuple(sum(parts, start=value) for value, *parts in zip(x, *at, strict=True))
+        rates = system.rates(moved, u, theta) if at else drift
+        pushed = [0.5 * length * rate for rate in rates]
+        for share, other in before:
+            pushed = [value + share * part for value, part in zip(pushed, other, strict=True)]
+        return matrices.applied(implicit, tuple(pushed))
+
+    one = stage(())
+    two = stage((), (2.0, one))
+    twice = tuple(2.0 * value for value in one)
+    three = stage((twice,), (0.5, one), (-0.5, two))
+    four = stage((twice, three), (0.5, one), (-0.5, two), (-4.0 / 3.0, three))
+    return tuple(a + b + c for a, b, c in zip(twice, three, four, strict=True))
 
 
 def _small_step(jacobian: Matrix, length: float) -> tuple[Matrix, Matrix, Matrix]:
@@ -397,7 +448,7 @@ def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) ->
         return (tuple(a + b for a, b in zip(moved, more, strict=True)), matrices.product(along, along)), None
 
     begun = matrices.applied(integral, drift), along
-    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=max(1, doublings) if straight else 1)
+    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=_unrolled(doublings, straight))
     return moved
 
 
@@ -422,9 +473,13 @@ def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> 
         moved = matrices.product(matrices.product(along, total), matrices.transposed(along))
         return (matrices.plus(total, moved), matrices.product(along, along)), None
 
-    unroll = max(1, doublings) if straight else 1
-    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings, unroll=unroll)
+    (total, _), _ = jax.lax.scan(double, (total, along), length=doublings, unroll=_unrolled(doublings, straight))
     return total
+
+
+def _unrolled(doublings: int, straight: bool) -> int:
+    """Return how many doublings one turn of their loop has."""
+    return max(1, doublings) if straight and doublings <= STRAIGHT else 1
 
 
 def _factorised(covariance: Matrix, floor: float) -> Noise:
