@@ -50,17 +50,19 @@ _HOMES = {
     "load_policy": "nestbed.runs.folder",
     "Plan": "nestbed.planning.plan",
     "Run": "nestbed.runs.run",
+    "Session": "nestbed.live.session",
     "belief": "nestbed.belief",
     "policies": "nestbed.policies",
+    "rigs": "nestbed.rigs",
     "systems": "nestbed.systems",
 }
-_ROOMS = {"belief", "policies", "systems"}
+_ROOMS = {"belief", "policies", "rigs", "systems"}
 
 __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
     __version__: str
-    from nestbed import belief, policies, systems
+    from nestbed import belief, policies, rigs, systems
     from nestbed.evaluation.certificate import Certificate, certificate
     from nestbed.evaluation.comparison import Comparison, PolicyEstimate, compare
     from nestbed.evaluation.contrastive_bounds import snmc, spce
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from nestbed.evaluation.posterior import Posterior, posterior
     from nestbed.evaluation.violation import Violation, violation
     from nestbed.likelihood.base import Record
+    from nestbed.live.session import Session
     from nestbed.model.box import Box
     from nestbed.model.system import Defaults, System, VectorSystem
     from nestbed.numerics.errors import NestbedError

@@ -12,10 +12,11 @@ from nestbed.planning.plan import FACTS, load_plan, read_inputs
 from nestbed.policies.base import Policy
 from nestbed.policies.feedback import Feedback
 from nestbed.policies.registry import BASELINES, baseline
+from nestbed.policies.replan import Replan
 from nestbed.policies.signals import Replay
 from nestbed.runs import folder as folders
 from nestbed.runs.run import LAST
-from nestbed.systems import load, name_of
+from nestbed.systems import SYSTEMS, load, name_of
 from nestbed.training.config import Config
 
 
@@ -56,6 +57,16 @@ def policy(source: str, system: str | None, horizon: int | None) -> Candidate:
         f"there is no {source}{hint}: give the folder of a run or a plan, a policy file such as {LAST}, inputs (.csv) "
         f"or a baseline with --system: {', '.join(BASELINES)}."
     )
+
+
+def live(source: str, system: str | None, horizon: int | None) -> Candidate:
+    """Return what chooses designs on a rig: a policy as above, or, for a system, plans made anew at every step."""
+    if system is None and (source in SYSTEMS or ":" in source) and not Path(source).exists():
+        model = load(source)
+        length = model.horizon if horizon is None else horizon
+        return Candidate(source, Replan(model, horizon=length), model, source, length)
+    found = policy(source, system, horizon)
+    return found if horizon is None else found._replace(horizon=horizon)
 
 
 def trained(places: list[Path], system: BaseSystem) -> dict[str, Candidate]:

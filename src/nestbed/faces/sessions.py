@@ -1,0 +1,49 @@
+"""The files of a session: its record, and what all of it says."""
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from nestbed.evaluation.posterior import posterior
+from nestbed.faces import results
+from nestbed.faces.findings import find
+from nestbed.numerics import storage
+
+if TYPE_CHECKING:
+    from nestbed.live.session import Session
+
+RECORD = "record.csv"
+
+
+def save(session: "Session", folder: Path) -> list[str]:
+    """Write the record (CSV) and, of what was measured, the posterior with its figures and page; return their names."""
+    session.catch_up()
+    with storage.saving(folder):
+        storage.write(folder / RECORD, _record(session))
+    if not session.step:
+        return [RECORD]
+    key = session.key
+    measured = session.records
+    observations, designs, times = ([each[i] for each in measured] for i in range(3))
+    result = posterior(key, session.system, observations, designs, times=times)
+    names = [f"record {i}" for i in range(len(measured))]
+    found = find(jax.random.fold_in(key, 2), session.system, result, measured, names)
+    return [RECORD, *results.save(found, folder)]
+
+
+def _record(session: "Session") -> bytes:
+    """Return a row per observation: when, what was seen, and the design that was applied from then on."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    system = session.system
+    writer.writerow(["record", "time", *system.observation_names, *system.design_names])
+    for i, each in enumerate(session.records):
+        designs = [*each.designs.tolist(), [""] * len(system.design_names)]
+        times = np.asarray(each.times)
+        for time, y, u in zip(times, each.observations, designs, strict=True):
+            writer.writerow([i, time, *("" if np.isnan(value) else value for value in y), *u])
+    return stream.getvalue().encode()

@@ -1,0 +1,1 @@
+"""Live: sessions on real rigs, and the rigs themselves."""

@@ -1,0 +1,153 @@
+"""Whether a design would lead beyond limits, by what is known, and the nearest one that would not.
+
+Rigs are drawn from the belief: a particle by its weight, a state by its filter, noise for each step. A design is as
+safe as the best way to go on from it: what moves cannot stop at once, so that after the design rest or the ends of the
+box are tried, for some steps and then rest, and limits must be kept all along the best of these ways.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nestbed.belief.base import Belief
+from nestbed.live.following import Following
+from nestbed.model import limits
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise
+
+DRAWS = 2
+"""Rigs drawn from each particle."""
+AHEAD = 12
+"""Steps that are looked ahead."""
+TURNS = (1, 2, 4, 8)
+"""Steps for which the ends of the box are tried before rest."""
+ALONG = 12
+"""Designs that are tried on the way from the wanted one to each other."""
+CORNERS = 3
+"""Designs of which every corner of the box is tried; of more, all ends at once."""
+
+
+class Checked(NamedTuple):
+    """A design that may go out."""
+
+    u: Float[np.ndarray, " du"]
+    wanted: float  # probability that the design which was wanted leads to a broken limit
+    given: float  # the same of the one that is given
+    limit: str  # which one is broken most often by the one wanted; "" where there are no limits
+
+
+def nearest_safe(
+    key: jax.Array, now: Following, u: Float[np.ndarray, " du"], previous: Float[np.ndarray, " du"], risk: float
+) -> Checked:
+    """Return the design wanted, within box and slew, or the nearest that breaks limits with at most this probability.
+
+    Where none does, the one that breaks them least often.
+    """
+    system = now.belief.system
+    u = within(system, u, previous)
+    if not system.limits:
+        return Checked(u, 0.0, 0.0, "")
+    wanted = _chances(key, now, u[None])[0]
+    total, worst = float(wanted[-2]), [*system.limits][int(np.argmax(wanted[:-2]))]
+    if total <= risk:
+        return Checked(u, total, total, worst)
+    others = candidates(system, u, previous)
+    chances, beyond = _chances(key, now, others)[:, -2:].T
+    away = np.linalg.norm((others - u) / np.subtract(system.designs.high, system.designs.low), axis=1)
+    safe = chances <= risk
+    order = np.where(safe, away, np.inf) if safe.any() else chances + LITTLE * (beyond + LITTLE * away)
+    best = int(np.argmin(order))
+    return Checked(others[best], total, float(chances[best]), worst)
+
+
+def within(system: BaseSystem, u: Any, previous: Any) -> Float[np.ndarray, "*C du"]:
+    """Return the design nearest to u that box and slew allow."""
+    return np.asarray(system.designs.clip(limits.slewed(system, jnp.asarray(u), jnp.asarray(previous))))
+
+
+def candidates(system: BaseSystem, u: Any, previous: Any) -> Float[np.ndarray, "C du"]:
+    """Return designs to choose from: on the ways from the wanted one to rest, to that before and to the box's ends."""
+    shares = np.linspace(0.0, 1.0, ALONG + 1)[1:, None]
+    ends = (np.array(system.rest_design), np.asarray(previous), *_ends(system))
+    return within(system, np.concatenate([u + shares * (end - u) for end in ends]), previous)
+
+
+def _ends(system: BaseSystem) -> list[Float[np.ndarray, " du"]]:
+    low, high = np.array(system.designs.low), np.array(system.designs.high)
+    if len(low) > CORNERS:
+        return [low, high]
+    return [np.where(side, high, low) for side in itertools.product((False, True), repeat=len(low))]
+
+
+def _ways(system: BaseSystem) -> Float[np.ndarray, "W ahead du"]:
+    """Return ways to go on after a design: rest, or an end of the box for some steps and then rest."""
+    rest = np.array(system.rest_design)
+    steps = np.arange(AHEAD)[:, None]
+    turning = [np.where(steps < turn, end, rest) for end in _ends(system) for turn in TURNS]
+    return np.stack([np.broadcast_to(rest, (AHEAD, len(rest))), *turning])
+
+
+def _chances(key: jax.Array, now: Following, designs: Float[np.ndarray, "C du"]) -> Float[np.ndarray, "C limits"]:
+    ways = jnp.asarray(_ways(now.belief.system))
+    return np.asarray(_broken(key, now.belief, now.learner.belief, jnp.asarray(designs), ways))
+
+
+@eqx.filter_jit
+def _broken(
+    key: jax.Array, belief: Belief, state: Any, designs: Float[Array, "C du"], ways: Float[Array, "W ahead du"]
+) -> Float[Array, "C limits"]:
+    """Return the probability that each limit is broken after a design, that any is, and how far they are exceeded.
+
+    All on the best of the ways to go on.
+    """
+    likelihood, system = belief.likelihood, belief.system
+    weights = jnp.exp(state.log_weights)
+    shape = (DRAWS, state.log_weights.shape[1])
+    first, later = jax.random.split(key)
+    truth = likelihood.imagine(tuple(noise.normals(first, (len(system.state), *shape))), state.carry)
+    truth = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), truth)
+    normals = noise.normals(later, (1 + AHEAD, likelihood.normals, *shape))
+
+    def of(u: Float[Array, " du"]) -> Float[Array, " limits"]:
+        found = jax.lax.map(lambda way: along(jnp.concatenate([u[None], way])), ways)
+        return found[jnp.argmin(found[:, -2] + LITTLE * found[:, -1])]
+
+    def along(inputs: Float[Array, "steps du"]) -> Float[Array, " limits"]:
+        playable = system.designs.clip(limits.playable(system, inputs, inputs[0]))
+        none = jnp.zeros((len(system.limits), *shape))
+        (_, worst), _ = jax.lax.scan(experiment, (truth, none), (playable, normals))
+        broken = jnp.concatenate([worst > 0.0, jnp.any(worst > 0.0, axis=0, keepdims=True)])
+        beyond = jnp.sum(jnp.minimum(worst, 1.0 / LITTLE), axis=0, keepdims=True)
+        return jnp.sum(weights * jnp.mean(jnp.concatenate([broken, beyond]), axis=1), axis=-1)
+
+    def experiment(so_far: Any, now: Any) -> Any:
+        (before, worst), (u, e) = so_far, now
+        design = tuple(jnp.full(shape, value) for value in u)
+        after, _ = likelihood.experiment(tuple(e), before, design, state.theta)
+        after = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), after)
+        ends = (likelihood.states(before), likelihood.states(after))
+        rows = [_beyond(system, name, ends, design) for name in system.limits]
+        return (after, jnp.maximum(worst, jnp.stack(rows))), None
+
+    return jax.lax.map(of, designs)
+
+
+def _beyond(system: BaseSystem, name: str, ends: Any, u: Any) -> Float[Array, "..."]:
+    """Return by how much a limit is exceeded within a step, in units of its scale; 0 where it is kept.
+
+    What a design does at once counts too, but not a state that was there before it.
+    """
+    low, high = limits.bounds(system, name)
+    values = [limits.value(system, name, x, u) for x in (ends[1:] if name in system.state else ends)]
+    over = [jnp.maximum(value - high, low - value) for value in values]
+    most = jnp.maximum(over[0], over[-1]) / limits.scale(system, name)
+    return jnp.where(most <= 0.0, 0.0, jnp.where(jnp.isnan(most), jnp.inf, most))
+
+
+LITTLE = 1e-3
+"""Probability that being beyond limits by their scale counts as much as: it tells apart what breaks them anyway."""

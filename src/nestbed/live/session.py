@@ -1,0 +1,391 @@
+"""A session on one rig: the next design out, the measurement in, while the posterior sharpens.
+
+Whatever is told or decided is in the journal before anything else happens, so that a session can be killed at any
+moment and goes on with the identical next design: random numbers hang on the key and on how much was seen alone.
+"""
+
+import contextlib
+import itertools
+import math
+import time as clocks
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from nestbed.evaluation.records import Measured
+from nestbed.live import following, keeping, outlook, safety
+from nestbed.live.journal import Journal
+from nestbed.live.knowledge import Knowledge
+from nestbed.live.outlook import Going, Outlook
+from nestbed.live.state import Entry, State, Step, plain
+from nestbed.model import checks
+from nestbed.model.system import BaseSystem
+from nestbed.numerics import noise, storage
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.policies.base import prepare
+from nestbed.policies.signals import Replay, inputs_of
+from nestbed.runs import fingerprint
+
+EVERY = 16
+"""Lines of the journal after which the state is kept again."""
+
+
+class Session:
+    """Experiments on one rig under a policy, with the belief about its parameters."""
+
+    def __init__(
+        self,
+        system: BaseSystem,
+        policy: Any,
+        key: jax.Array,
+        *,
+        directory: str | Path | None = None,
+        horizon: int | None = None,
+        particles: int = 512,
+        risk: float = 0.01,
+        alarm: float = 0.01,
+        posterior: str = "now",
+        watchdog: float | None = None,
+        stop_below: float | None = None,
+        target_sd: Mapping[str, float] | None = None,
+    ):
+        """Open a session, or go on with the one that the directory holds.
+
+        Args:
+            system: the model.
+            policy: what chooses designs: any policy, an `nb.Plan`, or a table with one row of designs per experiment.
+            key: a jax key; the same key and the same measurements give the same designs and posterior.
+            directory: where every step is kept; without one the session is in memory only.
+            horizon: experiments that are planned; by default the policy's own, or the system's. It can be extended.
+            particles: of the belief.
+            risk: probability with which one experiment may break a limit of the system before its design is replaced
+                by the nearest that keeps it.
+            alarm: probability that a whole session of the model itself raises a warning.
+            posterior: "now": `update` returns when the belief knows the measurement; "later": at once, and the belief
+                catches up in a thread.
+            watchdog: seconds after the last measurement beyond which `suggest` returns the rest design.
+            stop_below: nats expected from the remaining experiments below which the session says that it is done.
+            target_sd: standard deviations by parameter at which it says so too.
+        """
+        checks.instance(system)
+        if posterior not in ("now", "later"):
+            raise NestbedError(f"posterior is {posterior!r}, but it must be 'now' or 'later'.")
+        self.system, self.risk, self.watchdog, self.stop_below = system, risk, watchdog, stop_below
+        self.target_sd = _targets(system, target_sd)
+        given = getattr(policy, "policy", policy)
+        given = given if hasattr(given, "step") else Replay(system, inputs_of(system, given))
+        length = _horizon(system, given, horizon)
+        at_least_one(horizon=length, particles=particles)
+        ready, key = prepare(given, system, length), noise.as_key(key)
+        self.key = key
+        self._state = State(system, ready, key, length, particles, alarm)
+        self._closing = contextlib.ExitStack()
+        folder = None if directory is None else storage.writable(Path(directory))
+        if folder is not None:
+            self._closing.enter_context(storage.locked(folder))
+        self._journal = Journal(folder)
+        self._kept = 0
+        self._learning: Future[None] | None = None
+        self._open(key)
+        if posterior == "later":
+            worker = self._closing.enter_context(ThreadPoolExecutor(1))
+            self._state.do = lambda work: self._postpone(worker, work)
+
+    # What a rig needs
+
+    def suggest(self) -> Float[np.ndarray, " du"]:
+        """Return the next design, the same until `update` is called."""
+        state = self._state
+        rest = np.array(self.system.rest_design)
+        if state.aborted is not None:
+            return rest
+        if self._stalled():
+            if state.suggested is None or not np.array_equal(state.suggested, rest):
+                self._begun()
+                self._take({"kind": "rest"})
+            return rest
+        if state.suggested is None:
+            self._begun()
+            wanted, now = state.choose(), state.following
+            assert now is not None
+            found = safety.nearest_safe(state.key(2), now, wanted, state.previous, self.risk)
+            self._take(
+                {"kind": "suggest", "u": plain(found.u), "why": _replaced(self.system, found, wanted, self.risk)}
+            )
+        assert state.suggested is not None
+        return state.suggested.copy()
+
+    def update(self, y: Any, applied: Any = None, time: float | None = None) -> None:
+        """Take in what was seen after the design, NaN for what was not measured.
+
+        Before the first `suggest` this is the first observation. `applied` is the design that was really applied, if
+        it is not the one suggested; `time` when it was seen, in the model's unit, if not one step after the last.
+        """
+        state = self._state
+        seen = self._checked(y, "observation", self.system.observation_names, missing=True)
+        entry: Entry = {"y": plain(seen), "clock": clocks.time()}
+        if state.following is None and applied is None:
+            self._take({"kind": "first", **entry, "time": self._checked_time(time)})
+            return
+        if applied is not None:
+            entry["applied"] = plain(self._checked(applied, "applied design", self.system.design_names))
+        elif state.suggested is None and state.aborted is None and not self._stalled():
+            raise NestbedError(
+                "no design was suggested since the last update; call suggest() first, or say by applied=... which was."
+            )
+        self._begun()
+        self._take({"kind": "update", **entry, "time": self._checked_time(time)})
+
+    def restart(self, y: Any) -> None:
+        """Go on with the rig at its start again, where this is seen: the record begins anew, the belief stays."""
+        seen = self._checked(y, "observation", self.system.observation_names, missing=True)
+        self._begun()
+        self._take({"kind": "restart", "y": plain(seen), "clock": clocks.time()})
+
+    def abort(self, why: str = "asked for") -> Float[np.ndarray, " du"]:
+        """End the session: from now on the rest design is suggested. Return it."""
+        if self._state.aborted is None:
+            self._take({"kind": "abort", "why": str(why)})
+        return np.array(self.system.rest_design)
+
+    def extend(self, horizon: int) -> None:
+        """Plan for as many experiments in all."""
+        at_least_one(horizon=horizon)
+        prepare(self._state.policy, self.system, horizon)
+        self._take({"kind": "extend", "horizon": horizon})
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        self.catch_up()
+        self._closing.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # What is known
+
+    @property
+    def step(self) -> int:
+        """How many experiments are done."""
+        return self._state.step
+
+    @property
+    def time(self) -> float:
+        """When the last observation was made, in the model's unit."""
+        return self._state.times[-1] if self._state.times else 0.0
+
+    @property
+    def horizon(self) -> int:
+        """How many experiments are planned."""
+        return self._state.horizon
+
+    @property
+    def history(self) -> list[Step]:
+        """The experiments that the belief knows."""
+        return [*self._state.history]
+
+    @property
+    def records(self) -> list[Measured]:
+        """What was seen and done, as `nb.posterior` takes it: one record, and another for each restart."""
+        state = self._state
+        if state.first is None:
+            return []
+        cuts = [0, *sorted(state.restarts), len(state.history)]
+        found = []
+        for begin, end in itertools.pairwise(cuts):
+            rows = state.history[begin:end]
+            first = state.restarts.get(begin, state.first)
+            seen = np.stack([first, *(row.observation for row in rows)])
+            designs = np.array([row.applied for row in rows]).reshape(len(rows), len(self.system.design_names))
+            found.append(Measured(seen, designs, np.array(state.times[begin : end + 1])))
+        return [each for each in found if len(each.designs)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the one who watches should know, in the order in which it came up."""
+        return [*self._state.warnings]
+
+    @property
+    def gain(self) -> float:
+        """What the session has gained so far, in nats."""
+        return sum(each.gain for each in self._state.history)
+
+    @property
+    def aborted(self) -> str | None:
+        """Why the session was ended, if it was."""
+        return self._state.aborted
+
+    @property
+    def posterior(self) -> Knowledge:
+        """What is known about the parameters, and of hidden states."""
+        self._begun()
+        assert self._state.following is not None
+        return Knowledge(self.system, self._state.following)
+
+    def expected_gain(self) -> Outlook:
+        """Return what the remaining experiments, and the next one, are expected to gain, in nats."""
+        u, state = self.suggest(), self._state
+        self._begun()
+        assert state.following is not None
+        going = Going(state.policy, state.carry, jnp.asarray(u))
+        return outlook.outlook(state.key(2), state.following, going, max(0, state.horizon - state.step))
+
+    @property
+    def done(self) -> str | None:
+        """Why there is nothing more to do, as a sentence; None: there is."""
+        if self.aborted is not None:
+            return f"the session was ended: {self.aborted}."
+        if self.step >= self.horizon:
+            return f"all {self.horizon} experiments are done; extend the horizon to go on."
+        if self.target_sd and all(self.posterior.sd[name] <= most for name, most in self.target_sd.items()):
+            return "every parameter is known as well as was asked for."
+        if self.stop_below is not None and (left := self.expected_gain().remaining) < self.stop_below:
+            return f"the remaining experiments are expected to gain {left:.3f} nats, less than {self.stop_below:g}."
+        return None
+
+    def warn(self, words: str) -> None:
+        """Add a sentence for the one who watches."""
+        self._state.warnings.append(words)
+
+    def catch_up(self) -> None:
+        """Wait until the belief knows all that was measured."""
+        if self._learning is not None:
+            self._learning.result()
+            self._learning = None
+
+    def warm(self) -> None:
+        """Compile all that steps need, by a session of the model's own that is thrown away."""
+        state = self._state
+        trial = Session(self.system, state.policy, jax.random.key(0), horizon=state.horizon, particles=state.particles)
+        trial.risk = -1.0 if self.system.limits else self.risk  # so that other designs are looked at too
+        for _ in range(2):
+            u = trial.suggest()
+            assert trial._state.following is not None
+            trial.update(following.expected(trial._state.following, u))
+        trial.expected_gain()
+
+    # How it goes on
+
+    def _begun(self) -> None:
+        """Begin without a first observation, unless there was one."""
+        if self._state.following is None:
+            first = plain(self._state.unmeasured())
+            self._take({"kind": "first", "y": first, "time": 0.0, "clock": clocks.time()})
+
+    def _take(self, entry: Entry) -> None:
+        """Write down what happened, then let it happen."""
+        before = self._journal.trouble
+        self._journal.add(entry)
+        if self._journal.trouble and not before:
+            self._state.warnings.append(self._journal.trouble)
+        self.catch_up()
+        self._state.happen(entry)
+        self._keep()
+
+    def _postpone(self, worker: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        self._learning = worker.submit(work)
+
+    def _stalled(self) -> bool:
+        """Return whether measurements have stayed away for too long."""
+        state = self._state
+        if self.watchdog is None or not state.times or clocks.time() - state.clock <= self.watchdog:
+            return False
+        words = f"experiment {self.step}: no measurement for {self.watchdog:g} s, so the rest design is suggested."
+        if words not in state.warnings:
+            state.warnings.append(words)
+        return True
+
+    def _open(self, key: jax.Array) -> None:
+        """Go on with what the directory holds, or say what will be there."""
+        state = self._state
+        head = {
+            "system": fingerprint.describe(self.system),
+            "key": np.asarray(jax.random.key_data(key)).tolist(),
+            "particles": state.particles,
+            "horizon": state.horizon,
+        }
+        known, place = self._journal.open(head), self._journal.folder
+        if not fingerprint.same(known["system"], self.system):
+            raise NestbedError(
+                f"the session in {place} is of {known['system']['name']} as it was then, but the system given is "
+                "another or has changed; give that system, or another directory."
+            )
+        for name in ("key", "particles"):
+            if known[name] != head[name]:
+                raise NestbedError(
+                    f"the session in {place} was begun with {name} = {known[name]}, but now it is {head[name]}; give "
+                    "what it was begun with, or another directory."
+                )
+        state.horizon = int(known["horizon"])
+        self._kept = 0 if place is None else keeping.recall(place, state, self._journal.entries)
+        for entry in self._journal.entries[self._kept :]:
+            state.happen(entry)
+
+    def _keep(self) -> None:
+        """Keep the state beside the journal now and then, so that going on takes no time."""
+        folder, lines = self._journal.folder, len(self._journal.entries)
+        ready = self._learning is None and self._state.following is not None
+        if folder is not None and ready and lines - self._kept >= EVERY:
+            keeping.keep(folder, self._state, lines)
+            self._kept = lines
+
+    # What is given
+
+    def _checked(self, values: Any, what: str, names: tuple[str, ...], missing: bool = False) -> np.ndarray:
+        found = checks.numbers(f"the {what}", values).reshape(-1)
+        if len(found) != len(names):
+            raise NestbedError(f"the {what} has {len(found)} numbers, but there are {len(names)}: {', '.join(names)}.")
+        bad = np.isinf(found) if missing else ~np.isfinite(found)
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise NestbedError(f"the {what} has {names[i]} = {found[i]}; give a finite number.")
+        return found
+
+    def _checked_time(self, time: float | None) -> float:
+        last = self._state.times[-1] if self._state.times else None
+        if time is None:
+            return 0.0 if last is None else last + self.system.step
+        if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not math.isfinite(time):
+            raise NestbedError(f"the time is {time!r}, but it must be a finite number.")
+        if last is not None and time <= last:
+            raise NestbedError(f"the time {time:g} is not after that of the last observation, {last:g}.")
+        return float(time)
+
+
+def _horizon(system: BaseSystem, policy: Any, horizon: int | None) -> int:
+    if horizon is not None:
+        return horizon
+    own: list[Any] = [len(policy.table) * policy.hold] if type(policy) is Replay else []
+    own += [getattr(policy, name, None) for name in ("longest", "trained_for")]
+    return next((each for each in own if isinstance(each, int)), system.horizon)
+
+
+def _targets(system: BaseSystem, wanted: Mapping[str, float] | None) -> dict[str, float]:
+    for name in wanted or {}:
+        if name not in system.parameter_names:
+            raise NestbedError(
+                f"target_sd names {name!r}, which is no parameter; {did_you_mean(str(name), system.parameter_names)}."
+            )
+    return dict(wanted or {})
+
+
+def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, risk: float) -> str:
+    """Return why another design than the one wanted is given, or nothing."""
+    if found.wanted <= risk:
+        return ""
+    pairs = zip(system.design_names, np.asarray(wanted), found.u, strict=True)
+    changed = ", ".join(f"{name} {a:.4g} → {b:.4g}" for name, a, b in pairs)
+    still = "" if found.given <= risk else f"; even so it may be broken with probability {found.given:.2g}"
+    return (
+        f"the limit of {found.limit} would be broken with probability {found.wanted:.2g}, so the design is changed: "
+        f"{changed}{still}."
+    )

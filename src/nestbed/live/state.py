@@ -1,0 +1,194 @@
+"""What happens in a session, line by line of its journal: the same lines lead to the same state, whenever they come."""
+
+import math
+import time as clocks
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from nestbed.live import following, watching
+from nestbed.live.following import Following
+from nestbed.model import sensors
+from nestbed.model.system import BaseSystem
+
+SAME = 1e-6
+"""Share of a step by which a time may be off without being another."""
+LANES = 3
+"""Streams of random numbers: of the policy, of the belief, of checks and outlooks."""
+Entry = dict[str, Any]
+"""A line of the journal."""
+
+
+class Step(NamedTuple):
+    """One experiment of a session."""
+
+    suggested: Float[np.ndarray, " du"]
+    applied: Float[np.ndarray, " du"]
+    observation: Float[np.ndarray, " dy"]  # after it; NaN was not measured
+    time: float  # of the observation, in the model's unit
+    p: Float[np.ndarray, " dy"]  # how often chance alone brings readings as far from what was predicted
+    gain: float  # in nats
+
+
+class State:
+    """Where a session is; `happen` moves it on."""
+
+    def __init__(self, system: BaseSystem, policy: Any, key: jax.Array, horizon: int, particles: int, alarm: float):
+        self.system, self.policy, self.horizon = system, policy, horizon
+        self.particles, self.alarm = particles, alarm
+        self.keys = jax.random.split(key, LANES)
+        self.history: list[Step] = []
+        self.residuals: list[Float[np.ndarray, " dy"]] = []
+        self.warnings: list[str] = []
+        self.aborted: str | None = None
+        self.times: list[float] = []  # of all observations
+        self.restarts: dict[int, Float[np.ndarray, " dy"]] = {}  # first observations of new beginnings, by experiment
+        self.first: Float[np.ndarray, " dy"] | None = None
+        self.seen: Float[np.ndarray, " dy"] | None = None  # what the policy is shown
+        self.following: Following | None = None
+        self.suggested: Float[np.ndarray, " du"] | None = None
+        self.previous = np.array(system.rest_design)  # what was applied last
+        self.clock = clocks.time()  # when the last measurement came
+        self.carry = policy.init()
+        self.chosen: Any = None  # what the policy remembers next, and the design that it wants
+        self.do: Callable[[Callable[[], None]], None] = lambda work: work()  # how a belief learns: at once, or later
+        self._act = jax.jit(lambda key, carry, y, u: policy.step(key, carry, y, u))
+
+    @property
+    def step(self) -> int:
+        """How many experiments are done."""
+        return max(0, len(self.times) - 1)
+
+    def key(self, lane: int) -> jax.Array:
+        """Return the key of a stream for the experiment at hand."""
+        return jax.random.fold_in(self.keys[lane], self.step)
+
+    def choose(self) -> Float[np.ndarray, " du"]:
+        """Let the policy choose, and return the design that it wants."""
+        y, u = jnp.asarray(self.seen), jnp.asarray(self.previous)
+        self.chosen = self._act(self.key(0), self.carry, y, u)
+        return np.asarray(self.chosen[1], float)
+
+    def happen(self, entry: Entry) -> None:
+        """Do what a line of the journal says."""
+        {
+            "first": self._begin,
+            "suggest": self._decide,
+            "update": self._learn,
+            "restart": self._restart,
+            "rest": self._rest,
+            "abort": self._end,
+            "extend": self._extend,
+        }[entry["kind"]](entry)
+        self.clock = float(entry.get("clock", self.clock))
+
+    def _begin(self, entry: Entry) -> None:
+        first = array(entry["y"])
+        self.first, self.times = first, [float(entry["time"])]
+        self.following = self._started(even=not np.isnan(first).any())
+        self.seen = np.where(np.isnan(first), self._typical(), first)
+
+    def _decide(self, entry: Entry) -> None:
+        if self.chosen is None:
+            self.choose()
+        self.carry, self.chosen = self.chosen[0], None
+        self.suggested = array(entry["u"])
+        if entry["why"]:
+            self.warnings.append(f"experiment {self.step}: {entry['why']}")
+
+    def _learn(self, entry: Entry) -> None:
+        row = self.row(entry)
+        length = row.time - self.times[-1]
+        self.times.append(row.time)
+        self.previous, self.suggested = row.applied, None
+        self.seen = np.where(np.isnan(row.observation), np.asarray(self.seen), row.observation)
+        self.do(lambda: self._absorb(row, length))
+
+    def _restart(self, entry: Entry) -> None:
+        y = array(entry["y"])
+        self.restarts[self.step] = y
+        self.previous, self.suggested = np.array(self.system.rest_design), None
+        self.seen = np.where(np.isnan(y), self._typical(), y)
+        self.do(lambda: self._absorb_restart(y))
+
+    def _absorb_restart(self, y: Float[np.ndarray, " dy"]) -> None:
+        assert self.following is not None
+        now = self._in_rows(self.step) if self.following.even else self.following
+        self.following = following.begin_again(self.keys[1], now, y)
+
+    def row(self, entry: Entry) -> Step:
+        """Return an experiment as it was done, what it said left open."""
+        suggested = np.array(self.system.rest_design) if self.suggested is None else self.suggested
+        applied = array(entry["applied"]) if "applied" in entry else suggested
+        return Step(suggested, applied, array(entry["y"]), float(entry["time"]), np.empty(0), math.nan)
+
+    def _absorb(self, row: Step, length: float) -> None:
+        """Let the belief know an experiment."""
+        assert self.following is not None
+        missing = np.isnan(row.observation)
+        short = self.system.step / length > self.following.finer * (1.0 + SAME) and bool(self.system.delay)
+        if short or (self.following.even and (missing.any() or abs(length / self.system.step - 1.0) > SAME)):
+            finer = max(self.following.finer, 1 << math.ceil(math.log2(self.system.step / length))) if short else None
+            self.following = self._in_rows(finer=finer or self.following.finer)
+        if missing.any():
+            self.seen = np.where(missing, following.expected(self.following, row.applied), row.observation)
+        self.following, said = following.take_in(self.keys[1], self.following, row.applied, row.observation, length)
+        self.remember(row, said.surprise, said.gain)
+        residuals = np.stack(self.residuals)
+        if words := watching.sentence(self.system.observation_names, residuals, self.horizon, self.alarm):
+            self.warnings.append(words)
+
+    def remember(self, row: Step, surprise: Float[np.ndarray, " dy"], gain: float) -> None:
+        """Add an experiment to the history."""
+        self.residuals.append(surprise)
+        self.history.append(row._replace(p=watching.p_values(surprise), gain=gain))
+
+    def _in_rows(self, restarted: int | None = None, finer: int = following.FINER) -> Following:
+        """Return what is known so far, learned again in the form that takes gaps, uneven times and new beginnings."""
+        now = self._started(even=False, finer=finer)
+        for t, each in enumerate(self.history):
+            if t in self.restarts and t != restarted:
+                now = following.begin_again(self.keys[1], now, self.restarts[t])
+            length = self.times[t + 1] - self.times[t]
+            now, _ = following.take_in(self.keys[1], now, each.applied, each.observation, length)
+        return now
+
+    def _started(self, even: bool, finer: int = following.FINER) -> Following:
+        assert self.first is not None
+        sizes = self.particles, self.first, self.horizon
+        return following.start(self.keys[1], self.system, *sizes, even=even, finer=finer)
+
+    def _rest(self, entry: Entry) -> None:
+        self.suggested = np.array(self.system.rest_design)
+
+    def _end(self, entry: Entry) -> None:
+        self.aborted, self.suggested = str(entry["why"]), None
+
+    def _extend(self, entry: Entry) -> None:
+        self.horizon = int(entry["horizon"])
+
+    def unmeasured(self) -> Float[np.ndarray, " dy"]:
+        """Return what is known of the first observation where none was given: all of it if the start is known."""
+        starts = sensors.start(self.system)
+        if not self.system.hidden and all(variance == 0.0 for _, variance in starts):
+            return np.array([mean for mean, _ in starts])
+        return np.full(len(self.system.observation_names), np.nan)
+
+    def _typical(self) -> Float[np.ndarray, " dy"]:
+        """Return what sensors show of the middle of the start."""
+        x = tuple(jnp.asarray(mean) for mean, _ in sensors.start(self.system))
+        return np.array([float(value) for value in sensors.seen(self.system, x, self.system.parameters.middle)])
+
+
+def plain(values: Any) -> list[float | None]:
+    """Return numbers as JSON has them: None for NaN."""
+    return [None if math.isnan(value) else float(value) for value in np.asarray(values, float)]
+
+
+def array(values: Any) -> Float[np.ndarray, " d"]:
+    """Return numbers as JSON had them."""
+    return np.array([math.nan if value is None else float(value) for value in values])

@@ -1,0 +1,371 @@
+"""Sessions: what goes out, what comes in, what is known, and what survives."""
+
+import errno
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nestbed as nb
+from nestbed.live import journal as journals
+from nestbed.numerics import storage
+from toys import Bounded, Counter, Leak, LinearLeak
+
+KEY = jax.random.key(0)
+SIZES = {"horizon": 6, "particles": 64}
+
+
+class Cart(nb.System):
+    """A cart that is seen by its position alone and cannot stop at once."""
+
+    state = ("place", "speed")
+    designs = nb.Box(push=(-1.0, 1.0))
+    prior = {"mass": dist.LogNormal(0.0, 0.2)}
+    start = {"place": dist.Normal(0.0, 0.05)}
+    sensors = {"place": 0.01}
+    limits = {"place": (-0.5, 0.5)}
+    step, diffusion, integrator = 0.2, (0.0, 0.02), "euler"
+    defaults = nb.Defaults(horizon=12)
+
+    def drift(self, x, u, theta):
+        return x.speed, u.push / theta.mass
+
+
+def run(session, rig, steps):
+    """Go on for some steps; the rig is where it was."""
+    for _ in range(steps):
+        session.update(rig.apply(session.suggest()))
+    return session
+
+
+def facts(session):
+    """Return all that must not depend on having been stopped."""
+    rows = [(each.applied.tolist(), each.observation.tolist(), each.gain) for each in session.history]
+    return rows, session.posterior.mean, session.posterior.sd, session.warnings, session.suggest().tolist()
+
+
+def test_a_session_in_a_few_lines():
+    system = Leak()
+    rig = nb.rigs.Simulated(system, KEY, {"rate": 1.5})
+    session = nb.Session(system, nb.policies.PRBS(system), KEY, **SIZES)
+    session.update(rig.reset())
+    first = session.suggest()
+    assert np.array_equal(first, session.suggest())
+    assert first.shape == (1,)
+    run(session, rig, 6)
+    assert session.step == 6
+    assert len(session.history) == 6
+    low, high = session.posterior.quantiles([0.025, 0.975])["rate"]
+    assert low < session.posterior.mean["rate"] < high
+    assert session.posterior.sd["rate"] < 0.7
+    assert "all 6 experiments are done" in session.done
+    assert session.warnings == []
+
+
+@pytest.mark.slow
+def test_what_is_known_is_what_the_record_says():
+    """The same belief as `nb.posterior` with many particles of the whole record, by six Monte Carlo errors of 512."""
+    system = LinearLeak()
+    rig = nb.rigs.Simulated(system, KEY)
+    session = nb.Session(system, Counter(), KEY, horizon=6)
+    session.update(rig.reset())
+    run(session, rig, 6)
+    (record,) = session.records
+    exact = nb.posterior(KEY, system, record.observations, record.designs, belief="exact")
+    error = 6.0 * float(exact.covariance[0, 0]) ** 0.5 / np.sqrt(512 / 4)
+    assert abs(session.posterior.mean["rate"] - float(exact.mean[0])) < error
+    assert session.posterior.sd["rate"] == pytest.approx(float(exact.covariance[0, 0]) ** 0.5, rel=0.3)
+
+
+def test_without_a_first_observation_the_start_counts():
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.suggest()
+    session.update([0.7])
+    assert session.step == 1
+    assert session.records[0].observations[:, 0].tolist() == [1.0, 0.7]
+    hidden = nb.Session(Cart(), nb.policies.PRBS(Cart()), KEY, **SIZES)
+    hidden.suggest()
+    hidden.update([0.01])
+    assert np.isnan(hidden.records[0].observations[0, 0])
+
+
+@pytest.mark.slow
+def test_gaps_uneven_times_and_other_designs_are_those_of_the_posterior():
+    """Which takes the same rows at once; by six Monte Carlo errors."""
+    system = Leak()
+    session = nb.Session(system, Counter(), KEY, horizon=6)
+    session.update([1.0])
+    for y, applied, time in (
+        (0.9, None, None),
+        (np.nan, [0.5], None),
+        (0.6, None, 1.9),
+        (0.5, [-0.2], 2.4),
+        (0.4, None, None),
+    ):
+        session.suggest()
+        session.update([y], applied=applied, time=time)
+    (record,) = session.records
+    assert record.times.tolist() == [0.0, 0.5, 1.0, 1.9, 2.4, 2.9]
+    assert record.designs[1].tolist() == [0.5]
+    whole = nb.posterior(KEY, system, record.observations, record.designs, times=record.times, particles=4096)
+    sd = float(whole.covariance[0, 0]) ** 0.5
+    assert abs(session.posterior.mean["rate"] - float(whole.mean[0])) < 6.0 * sd / np.sqrt(512 / 4)
+
+
+def test_limits_are_kept_by_what_cannot_stop_at_once():
+    """Full push leads beyond in six steps; the session brakes in time, and says so."""
+    system = Cart()
+    full = nb.policies.Constant(system, 1.0)
+    rig = nb.rigs.Simulated(system, KEY, {"mass": 1.1})
+    session = nb.Session(system, full, KEY, particles=64)
+    session.update(rig.reset())
+    places = []
+    for _ in range(12):
+        session.update(rig.apply(session.suggest()))
+        places.append(rig.states["place"])
+    assert max(places) < 0.5
+    assert "the limit of place would be broken" in session.warnings[0]
+    alone = nb.rigs.Simulated(system, KEY, {"mass": 1.1})
+    alone.reset()
+    for _ in range(12):
+        alone.apply([1.0])
+    assert alone.states["place"] > 0.5
+
+
+def test_designs_keep_box_and_slew():
+    system = Bounded(limits={})
+    session = nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **SIZES)
+    session.update([0.0])
+    assert session.suggest().tolist() == [3.0]
+    session.update([0.1])
+    assert session.suggest().tolist() == [4.0]
+
+
+def test_aborting_ends_it_for_good(tmp_path):
+    session = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    session.suggest()
+    assert session.abort("smoke").tolist() == [0.0]
+    session.update([0.8])
+    session.close()
+    again = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    assert again.suggest().tolist() == [0.0]
+    assert again.step == 1
+    assert "smoke" in again.done
+
+
+def test_a_watchdog_puts_the_rig_at_rest(monkeypatch):
+    session = nb.Session(Leak(), nb.policies.Constant(Leak(), 1.0), KEY, watchdog=5.0, **SIZES)
+    session.update([1.0])
+    assert session.suggest().tolist() == [1.0]
+    now = session._state.clock
+    monkeypatch.setattr("nestbed.live.session.clocks.time", lambda: now + 6.0)
+    assert session.suggest().tolist() == [0.0]
+    assert "no measurement for 5 s" in session.warnings[0]
+    session.update([0.9])
+    assert session.history[-1].applied.tolist() == [0.0]
+    assert session.suggest().tolist() == [1.0]
+
+
+@pytest.mark.slow
+def test_stopping_when_little_is_left_to_gain():
+    system = Leak()
+    session = nb.Session(system, nb.policies.PRBS(system), KEY, stop_below=50.0, **SIZES)
+    session.update([1.0])
+    assert "expected to gain" in session.done
+    session.stop_below = None
+    assert session.done is None
+    session.target_sd = {"rate": 10.0}
+    assert "as well as was asked for" in session.done
+    left = session.expected_gain()
+    assert 0.0 < left.next < left.remaining
+
+
+def test_the_horizon_may_be_extended(tmp_path):
+    rig = nb.rigs.Simulated(Leak(), KEY)
+    session = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, horizon=2, particles=64)
+    session.update(rig.reset())
+    run(session, rig, 2)
+    assert session.done
+    session.extend(4)
+    assert session.done is None
+    run(session, rig, 2)
+    session.close()
+    assert nb.Session(Leak(), Counter(), KEY, directory=tmp_path, horizon=2, particles=64).horizon == 4
+
+
+@pytest.mark.slow
+def test_a_restart_begins_another_record():
+    rig = nb.rigs.Simulated(Leak(), KEY)
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.update(rig.reset())
+    run(session, rig, 2)
+    session.restart(rig.reset())
+    run(session, rig, 2)
+    one, two = session.records
+    assert (len(one.designs), len(two.designs)) == (2, 2)
+    whole = nb.posterior(KEY, Leak(), [one.observations, two.observations], [one.designs, two.designs], particles=4096)
+    sd = float(whole.covariance[0, 0]) ** 0.5
+    assert abs(session.posterior.mean["rate"] - float(whole.mean[0])) < 6.0 * sd / np.sqrt(64 / 4)
+
+
+@pytest.mark.slow
+def test_later_comes_to_the_same():
+    rig, other = (nb.rigs.Simulated(Leak(), KEY) for _ in range(2))
+    now = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    later = nb.Session(Leak(), Counter(), KEY, posterior="later", **SIZES)
+    now.update(rig.reset())
+    later.update(other.reset())
+    run(now, rig, 5)
+    run(later, other, 5)
+    later.catch_up()
+    assert facts(now) == facts(later)
+    later.close()
+
+
+class Stop(BaseException):
+    """Stands for a process that is killed."""
+
+
+def killed_at(monkeypatch, moment, torn):
+    """Let the write of that number end the process: before it, in the middle of it, or after it."""
+    count = [0]
+    append, write = storage.append, storage.write
+
+    def failing(function):
+        def call(file, data, *rest):
+            count[0] += 1
+            if count[0] == moment:
+                if torn == "middle" and function is append:
+                    append(file, data[: len(data) // 2])
+                if torn == "after":
+                    function(file, data, *rest)
+                raise Stop
+            return function(file, data, *rest)
+
+        return call
+
+    monkeypatch.setattr(storage, "append", failing(append))
+    monkeypatch.setattr(storage, "write", failing(write))
+
+
+def test_nothing_is_lost_wherever_a_process_ends(tmp_path, monkeypatch):
+    """Ended at each of its writes, before, within and after it, a session goes on to the same end."""
+
+    def session(folder):
+        return nb.Session(Leak(), Counter(), KEY, directory=folder, **SIZES)
+
+    rows = [0.9, 0.7, 0.8, 0.5]
+
+    def through(folder):
+        """Give each measurement that is not known yet, as one who retries what was not confirmed."""
+        now = session(folder)
+        try:
+            if not now.records and now._state.first is None:
+                now.update([1.0])
+            while now.step < len(rows):
+                now.suggest()
+                now.update([rows[now.step]])
+            return facts(now)
+        finally:
+            now.close()
+
+    whole = through(tmp_path / "whole")
+    monkeypatch.setattr("nestbed.live.session.EVERY", 3)
+    moments = [(moment, torn) for moment in range(2, 11) for torn in ("before", "middle", "after")]
+    for moment, torn in random.Random(0).sample(moments, 12):
+        folder = tmp_path / f"{moment}_{torn}"
+        with monkeypatch.context() as patch:
+            killed_at(patch, moment, torn)
+            with pytest.raises(Stop):
+                through(folder)
+        assert through(folder) == whole
+
+
+def test_a_full_disk_is_told_and_the_session_goes_on(tmp_path, monkeypatch):
+    session = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    session.update([1.0])
+    session.suggest()
+    append = storage.append
+
+    def full(file, data):
+        append(file, data[: len(data) // 2])  # what a full disk leaves
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "append", full)
+        session.update([0.9])
+        session.suggest()
+        session.update([0.7])
+    assert [words for words in session.warnings if "goes on in memory" in words]
+    assert len([words for words in session.warnings if "goes on in memory" in words]) == 1
+    session.suggest()
+    session.update([0.8])
+    known = facts(session)
+    session.close()
+    again = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    assert facts(again)[0] == known[0]
+    assert not (tmp_path / journals.LINES).read_bytes().endswith(b"}{")
+
+
+def test_a_folder_is_of_one_session(tmp_path):
+    session = nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    with pytest.raises(nb.NestbedError, match="another process"):
+        nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    session.close()
+    with pytest.raises(nb.NestbedError, match="begun with key"):
+        nb.Session(Leak(), Counter(), jax.random.key(1), directory=tmp_path, **SIZES)
+    with pytest.raises(nb.NestbedError, match="has changed"):
+        nb.Session(Leak(step=0.25), Counter(), KEY, directory=tmp_path, **SIZES)
+
+
+def test_improbable_readings_are_told_by_name():
+    rig = nb.rigs.Simulated(Leak(), KEY)
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.update(rig.reset())
+    run(session, rig, 4)
+    session.suggest()
+    session.update([40.0])
+    assert "level is" in session.warnings[-1]
+    assert session.history[-1].p[0] < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda s: s.update([1.0, 2.0]), "has 2 numbers, but there are 1: level"),
+        (lambda s: s.update([np.inf]), "level = inf"),
+        (lambda s: s.update(["a"]), "must be an array of numbers"),
+        (lambda s: s.update([0.5], applied=[0.1], time=-1.0), "is not after that of the last observation"),
+        (lambda s: s.update([0.5], applied=[0.1], time=np.nan), "must be a finite number"),
+        (lambda s: s.update([0.5], applied=[np.nan]), "flow = nan"),
+        (lambda s: s.update([0.5]), "no design was suggested since the last update"),
+        (lambda s: s.extend(0), "must be a whole number of at least 1"),
+        (lambda s: s.posterior.quantiles([2.0]), "give a list of probabilities"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_nothing_is_lost(call, told):
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.update([1.0])
+    with pytest.raises(nb.NestbedError, match=told):
+        call(session)
+    assert session.step == 0
+    session.suggest()
+    session.update([0.9])
+    assert session.step == 1
+
+
+@pytest.mark.slow
+def test_posteriors_become_priors():
+    rig = nb.rigs.Simulated(Leak(), KEY)
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.update(rig.reset())
+    run(session, rig, 5)
+    later = Leak().after(session.posterior)
+    (low, high), draws = session.posterior.quantiles([0.05, 0.95])["rate"], np.asarray(later.parameters.draws[0])
+    assert low < np.median(draws) < high
+    drawn = session.posterior.samples(KEY, 1000)["rate"]
+    assert abs(drawn.mean() - session.posterior.mean["rate"]) < 6.0 * session.posterior.sd["rate"] / np.sqrt(1000)
+    assert jnp.isfinite(drawn).all()
