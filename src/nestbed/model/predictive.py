@@ -37,9 +37,10 @@ def visited(system: "BaseSystem") -> Visited:
     unit[:, :, RIGS // 2 :] = np.sign(unit[0, :, RIGS // 2 :])
     inputs = np.moveaxis(system.designs.scale(np.moveaxis(unit, 1, -1)), -1, 1)
     normals = random.standard_normal((STEPS, len(system.state), RIGS))
-    theta = tuple(np.asarray(value[:RIGS]) for value in system.parameters.draws)
-    start = np.asarray(system.sample_start(jax.random.key(0), RIGS)).T
-    return jax.tree.map(np.asarray, _visited(system, start, inputs, normals, theta))
+    with jax.ensure_compile_time_eval():  # whoever asks may be within a trace, and what was remembered dropped
+        theta = tuple(np.asarray(value[:RIGS]) for value in system.parameters.draws)
+        start = np.asarray(system.sample_start(jax.random.key(0), RIGS)).T
+        return jax.tree.map(np.asarray, _visited(system, start, inputs, normals, theta))
 
 
 @partial(jax.jit, static_argnums=0)

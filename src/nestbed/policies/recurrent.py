@@ -236,7 +236,8 @@ def predictive_scales(system: BaseSystem) -> tuple[tuple[float, float], ...]:
     Six digits are kept, so that other machines find the same.
     """
     visited = predictive.visited(system)
-    shown = sensors.seen(system, visited.x, visited.theta) if system.sensors else visited.x
+    with jax.ensure_compile_time_eval():
+        shown = sensors.seen(system, visited.x, visited.theta) if system.sensors else visited.x
     seen = np.stack(np.broadcast_arrays(*(np.asarray(value) for value in shown)), axis=1)
     seen = np.where(np.isfinite(seen), seen, 0.0)
     low, middle, high = np.quantile(seen, [0.16, 0.5, 0.84], axis=0)
