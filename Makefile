@@ -33,6 +33,7 @@ test-slow: .venv/ready  ## statistical and paper-scale checks
 
 bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/against_particles.py
 	$(BIN)/python benchmarks/training.py

@@ -217,11 +217,13 @@ def check_calibration(system, replications=1000):
     assert stats.kstest(ranks, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_ibis_is_calibrated():
     check_calibration(Leak())
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:record .* the model does not explain the data")  # which may notice a mutant too
 @pytest.mark.parametrize("mutant", [no_jacobian, wrong_coordinates])
 def test_mutant_priors_are_not_calibrated(mutant, monkeypatch):
     monkeypatch.setattr(Prior, "log_density", mutant)

@@ -69,6 +69,7 @@ def test_what_does_not_outgrow_its_noise_is_scored():
     assert 0.0 < found.mean < 20.0
 
 
+@pytest.mark.slow
 def test_a_step_too_long_for_the_drift_is_told():
     system = stiff()
     with pytest.raises(NonFiniteError, match=r"fast = .*step = 0.5 is too long for its drift.*only follows below 0\.1"):
@@ -77,6 +78,7 @@ def test_a_step_too_long_for_the_drift_is_told():
         nb.compare(KEY, system, {"prbs": nb.policies.PRBS(system)}, seeds=1, horizon=30, **SMALL)
 
 
+@pytest.mark.slow
 def test_a_training_on_a_stiff_system_blames_the_step_not_the_policy():
     config = {**vars(TRAINING), "belief": "ibis", "horizon": 400}
     with pytest.raises(NonFiniteError, match=r"step = 0\.5 is too long"):

@@ -62,6 +62,7 @@ def check_calibration(system, count=600):
         assert stats.kstest(shares, "uniform").pvalue > 1e-4, name
 
 
+@pytest.mark.slow
 def test_64_particles_are_calibrated():
     check_calibration(Leak())
 
@@ -193,6 +194,7 @@ def test_a_banana_is_drawn_from_its_whole_length():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*the model does not explain the data")  # 64 particles predict little so finely
 def test_a_mode_is_not_lost_where_the_first_outcome_leaves_one_particle():
     """y = |a| + a thousandth: one particle of 64 stays, and the sign is anyone's guess."""
 
@@ -250,6 +252,7 @@ def test_a_mode_that_the_first_outcome_nearly_hid_is_found_when_later_ones_speak
     np.testing.assert_allclose(found.mean[:, 0], -0.54999, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_mode_that_was_let_go_is_found_at_the_end():
     """A belief with the larger mode alone, of which the smaller one has 0.07: it is overlooked, and mended."""
     belief = Guided(Signed(), 64)
@@ -260,7 +263,7 @@ def test_a_mode_that_was_let_go_is_found_at_the_end():
     one = state._replace(position=(root,), theta=(root,), log_evidence=jnp.full(2, whole), several=jnp.ones(2, bool))
     both = one._replace(position=(root.at[1, ::16].multiply(-1.0),))
     assert belief.overlooked(KEY, both, record, jnp.asarray(1)).tolist() == [True, False]
-    mended, rise = jax.jit(belief.mended)(KEY, one, record, jnp.asarray(1), jnp.array([True, False]))
+    mended, rise, _ = jax.jit(belief.mended)(KEY, one, record, jnp.asarray(1), jnp.array([True, False]))
     share = np.where(np.asarray(mended.theta[0]) < 0, np.exp(np.asarray(mended.log_weights)), 0.0).sum(axis=1)
     truth = stats.norm(0.6, 0.5).pdf([-0.55, 0.55])
     assert share[0] == pytest.approx(truth[0] / truth.sum(), abs=0.06)

@@ -7,7 +7,7 @@ import pytest
 
 import nestbed as nb
 from nestbed.belief import IBIS, Exact, faults, learning
-from nestbed.evaluation import posterior as module
+from nestbed.evaluation import inferring
 from nestbed.likelihood.simulation import simulate
 from toys import Leak, LinearLeak
 
@@ -48,11 +48,12 @@ def by_hand(belief, observations, designs, capacity, cut):
     return learner, gains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("belief", [IBIS(Leak(), 64, 2), Exact(LinearLeak())], ids=["ibis", "exact"])
 def test_steps_from_outside_are_those_of_the_posterior(belief):
     observations, designs = record_of(belief.system, 6)
     whole = nb.posterior(KEY, belief.system, observations, designs, belief=belief)
-    learner, gains = by_hand(belief, observations, designs, module.SHORTEST, cut=3)
+    learner, gains = by_hand(belief, observations, designs, inferring.SHORTEST, cut=3)
     np.testing.assert_allclose(gains, whole.gains[0], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(belief.moments(learner.belief)[0], whole.mean, rtol=1e-10)
     np.testing.assert_array_equal(learner.record.observations[:, :7], observations)
@@ -73,7 +74,7 @@ def test_records_of_many_lengths_share_a_program():
     counts = []
     for length in (3, 7, 16, 2):
         nb.posterior(KEY, system, observations[:, : length + 1], designs[:, :length], particles=32)
-        counts.append(module._compiled_infer._cached._cache_size())
+        counts.append(inferring.read_on._cached._cache_size())
     assert len(set(counts)) == 1
 
 

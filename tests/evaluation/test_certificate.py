@@ -170,6 +170,7 @@ class TwoGains(Drive):
         return ((u.flow, u.flow),)
 
 
+@pytest.mark.slow
 def test_a_target_is_certified_with_the_rest_as_nuisance():
     """I(gain; z) = ½ log of the ratio of the sum's predictive variances with and without the gain's own."""
     information = 3 * FLOW**2
@@ -300,6 +301,7 @@ def test_parameters_and_what_follows_from_them_are_one_target():
     assert named.mean == pytest.approx(through.mean, abs=0.005)
 
 
+@pytest.mark.slow
 def test_a_target_that_has_its_value_twice_is_told():
     with pytest.warns(UserWarning, match="records target has the same value at several places"):
         worth(lambda theta: (theta.offset - 1.0) ** 2, records=256)
@@ -338,7 +340,9 @@ def test_mistakes_get_a_sentence(settings, told):
         nb.certificate(KEY, Drive(), Constant(FLOW), **{"horizon": 3, **settings})
 
 
-@pytest.mark.parametrize("kind", [Squared, pytest.param(Banana, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(Squared, marks=pytest.mark.slow), pytest.param(Banana, marks=pytest.mark.slow)]
+)
 def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
     """Against quadrature of 2048 other records: within 4.5 errors. The fallback is taken for all
     records of two modes.
@@ -397,6 +401,7 @@ def test_a_nuisance_with_two_modes_is_no_excuse():
     assert found.interval.low < 0.5 * np.log(5.0) < found.interval.high
 
 
+@pytest.mark.slow
 def test_moments_of_priors_that_a_grid_does_not_tell_are_left_out():
     """Two needles, and tails beyond the grid: their entropies by quadrature were 0.24 and 0.02 off."""
     needles = dist.MixtureSameFamily(

@@ -61,6 +61,7 @@ def test_a_mutant_fit_without_the_correlation_is_caught(monkeypatch):
         check_fit(fresh())
 
 
+@pytest.mark.slow
 def test_the_gain_is_known_in_closed_form():
     exact = nb.eig(KEY, TOGETHER, POLICY, belief="exact", gain="closed_form", trajectories=4)
     assert exact.mean == pytest.approx(GAIN, rel=1e-9)
@@ -71,6 +72,7 @@ def test_the_gain_is_known_in_closed_form():
     assert certified.standard_error < 0.02  # controls know the correlation; false alarms: 7e-6
 
 
+@pytest.mark.slow
 def test_a_target_known_together_with_the_nuisance_is_known_in_closed_form():
     target = nb.certificate(KEY, TOGETHER, POLICY, records=512, target="ua")
     wanted = 0.5 * np.log(COVARIANCE[0, 0] / AFTER[0, 0])

@@ -216,6 +216,7 @@ def test_estimates_scores_and_bounds_have_intervals():
     assert bound.interval == intervals.of_mean(bound.values)
 
 
+@pytest.mark.slow
 def test_gains_at_the_limit_of_their_particles_are_told_and_not_ranked(tmp_path, capsys):
     """An experiment worth more than log 8 = 2.08 cannot be seen by 8 particles."""
     system = Leak(diffusion=(0.01,))
@@ -319,6 +320,7 @@ def test_too_few_values_beat_nothing():
     assert math.isnan(intervals.chance_above(1.0, (0.5, 1), (0.5, 10)))
 
 
+@pytest.mark.slow
 def test_improbable_outcomes_of_a_record_are_told():
     leak = Leak()
     record = nb.sweep(jax.random.key(0), leak, nb.policies.PRBS(leak), horizon=4, trajectories=1, eta=0.0)

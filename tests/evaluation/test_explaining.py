@@ -109,6 +109,7 @@ def test_records_of_the_model_itself_are_explained():
     assert sum(not explain(("gauge",), rows).explains for rows in found.residuals) <= 3
 
 
+@pytest.mark.slow
 def test_a_missing_state_is_told_though_the_posterior_is_sharp():
     """A lag that the model has not puts its pole many deviations off."""
     draw = np.random.default_rng(2)
@@ -148,3 +149,10 @@ def test_false_alarms_over_records_of_the_prior():
     observations, designs = recorded(system, 300, key=8)
     found = nb.posterior(jax.random.key(1), system, observations, designs)
     assert sum(not explain(("gauge",), rows).explains for rows in found.residuals) <= 9
+
+
+def test_first_outcomes_are_never_too_near():
+    """Between few particles of a wide prior lies nothing: an outcome there is in the very middle of the prediction."""
+    assert explain(("level",), np.zeros((1, 1)), 1e-4).explains
+    assert explain(("level",), np.zeros((3, 1)), 1e-4).explains
+    assert not explain(("level",), np.full((40, 1), 0.01), 1e-4).explains

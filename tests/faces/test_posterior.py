@@ -131,7 +131,13 @@ CHANGES = {
         lambda rows: [rows[0], *([a, "", c] for a, _, c in rows[1:])],
         "none.csv: the record has no measurement",
     ),
-    "short.csv": (lambda rows: rows[:2], "has 1 rows below its names"),
+    "short.csv": (lambda rows: rows[:2], "has 1 row below its names"),
+    "bare.csv": (lambda rows: rows[1:], "begins with numbers"),
+    "comma.csv": (
+        lambda rows: [rows[0], *(",".join(row).replace(".", ",").split(",") for row in rows[1:])],
+        "cells in",
+    ),
+    "double.csv": (lambda rows: [[*rows[0], "mm"], *([*row, "1"] for row in rows[1:])], "more than one column 'mm'"),
     "empty.csv": (lambda rows: [], "has 0 rows below its names"),
     "still.csv": (lambda rows: [*rows[:3], [*rows[3][:2], ""], *rows[4:]], "every design must be known"),
 }
@@ -153,6 +159,8 @@ def test_a_file_that_cannot_be_used_is_told_by_name(nestbed, place, name, change
         (["--sensor", "gauge=mmm*2", "--design", "flow=mm"], "has no column 'mmm' for gauge; did you mean 'mm'?"),
         (["--sensor", "gage=mm"], "Tank has no sensor or design 'gage'; did you mean 'gauge'?"),
         (["--sensor", "mm"], "got 'mm'; write name=column"),
+        (["--sensor", "gauge=mm", "--sensor", "gauge=Time"], "gauge is both mm and Time; give one column for it"),
+        (["--sensor", "gauge=mm/10"], "units are converted as in mm*0.001+273.15 or mm-first"),
         (["--sensor", "gauge=mm+first", "--design", "flow=mm"], "write mm-first"),
         (["--sensor", "gauge=mm", "--design", "flow=mm", "--time", "time"], "did you mean 'Time'?"),
     ],

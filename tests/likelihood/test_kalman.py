@@ -161,15 +161,14 @@ def test_uneven_times_and_pauses(data):
 
 
 def test_delays_of_uneven_times(data):
-    """A design arrives a time later, not so many samples: what was chosen then, by straight lines."""
+    """A design arrives a time later, not so many samples: the mean of what was held then, by its integral."""
     seen, forces = data
     times = np.cumsum([0.0, 0.4, 0.2, 0.2, 0.4, 0.1, 0.3, 0.4])
     table = table_of(HalfLateCart(), seen, forces[:, None], times)
     given = {"given": True, "memory": table.memory}
     got = filtered(HalfLateCart(), seen, table.record.designs[0], (0.7, 1.1), **given)
-    before = -H * np.arange(10, 0, -1)
-    chosen = np.concatenate([before, times[:-1]]), np.concatenate([np.zeros(10), forces])
-    late = np.interp(times[:-1] - 1.25 * H, *chosen)
+    total = np.cumsum([0.0, *(forces * np.diff(times))])  # of the force, nothing before the first
+    late = np.diff(np.interp(times - 1.25 * H, times, total)) / np.diff(times)
     np.testing.assert_allclose(got, brute(0.7, 1.1, late, np.diff(times), seen), rtol=1e-10)
 
 
@@ -255,6 +254,7 @@ def test_the_posterior_of_a_record_with_gaps(data):
     assert np.isnan(found[0].residuals[2]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the model does not explain the data")
 def test_what_is_known_of_hidden_states(data):
     """Filtered means and deviations, averaged over the posterior by a grid."""
@@ -335,9 +335,21 @@ def no_process_noise(monkeypatch):
     )
 
 
+def process_noise_twice(monkeypatch):
+    from nestbed.model import integration
+
+    noise = integration.noise
+    monkeypatch.setattr(
+        integration,
+        "noise",
+        lambda *a, **k: noise(*a, **k)._replace(variance=tuple(2.0 * v for v in noise(*a, **k).variance)),
+    )
+
+
 @pytest.mark.parametrize(
     ("mutate", "check"),
     [
+        (process_noise_twice, lambda data: test_the_density_of_a_record(Cart, 0.0, data)),
         (double_noise, lambda data: test_the_density_of_a_record(Cart, 0.0, data)),
         (delay_off_by_one, lambda data: test_the_density_of_a_record(LateCart, 2.0, data)),
         (missing_is_zero, test_missing_samples),
@@ -379,10 +391,11 @@ def test_mistakes_in_a_description_get_a_sentence(settings, told):
     ("observations", "designs", "times", "told"),
     [
         (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0, 0.5], "the times of the record do not rise: 1 at row 1"),
-        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0], "there are 3 observations: give one finite time for each"),
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0], "there are 3 observations: give one time for each"),
         (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0, 1e9], "give times in the unit of the model"),
         (np.full((3, 2), np.nan), np.zeros((2, 1)), None, "has no measurement at all"),
         (np.zeros((3, 2)), np.full((2, 1), np.nan), None, "every design must be known"),
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, np.nan, 2.0], "the time of the record at row 1 is nan"),
         ([np.zeros((3, 2))], [np.zeros((3, 1))], None, "record 0 has observations of shape"),
         ([np.zeros((3, 2))], np.zeros((3, 1)), None, "1 records of observations but 3 of designs"),
         (
@@ -428,3 +441,21 @@ def test_posteriors_are_calibrated(name):
         assert stats.kstest(ranks, "uniform").pvalue > 1e-3 / len(theta)
     z = np.asarray(found.residuals).ravel()
     assert stats.kstest(z, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("rows", "particles"), [(1, 1), (3, 901), (25, 90), (2500, 1), (2, 3001)])
+def test_blocks_of_histories_are_those_of_each_record_and_particle(rows, particles, monkeypatch):
+    """Whatever they are cut into, the last block moved back: the same densities and carries."""
+    system, draw = LateCart(), np.random.default_rng(rows)
+    record = Record(
+        jnp.asarray(draw.normal(0.3, 0.6, (rows, 8, 2))), jnp.asarray(draw.uniform(-1.0, 1.0, (rows, 7, 1)))
+    )
+    theta = system.parameters.constrain(system.parameters.sample(KEY, (rows, particles)))
+
+    def run(block):
+        monkeypatch.setattr(history, "BLOCK", block)
+        table, count = history.tabulate(record), jnp.asarray(5)
+        return jax.tree.leaves(jax.jit(lambda: history.log_likelihood(Kalman(system), table, count, theta))())
+
+    for a, b in zip(run(history.BLOCK), run(rows * particles), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)  # rounding of states about 1

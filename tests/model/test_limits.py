@@ -101,6 +101,7 @@ def test_a_plan_keeps_limits_and_slews_and_says_what_they_cost():
         assert plan.comparison.difference("plan", each.policy).interval.high > 0.0
 
 
+@pytest.mark.slow
 def test_plans_within_limits_are_kept(tmp_path):
     plan = design(KEY, Walk(), rounds=1)
     again = nb.load_plan(plan.save(tmp_path / "walk"), Walk())
@@ -108,6 +109,7 @@ def test_plans_within_limits_are_kept(tmp_path):
     assert again.risk == plan.risk
 
 
+@pytest.mark.slow
 def test_nearing_a_limit_is_fined_by_the_spread_over_rigs():
     """By hand: the mean of what rigs reach at their worst time, and its deviation over rigs."""
     system = Walk(limits={"place": (None, 3.0)})
@@ -139,6 +141,7 @@ def test_comparisons_say_how_often_limits_are_broken(tmp_path):
     assert nb.compare(KEY, Drive(), {"full": Constant(1.0)}, records=64)[0].violation is None
 
 
+@pytest.mark.slow
 def test_where_nothing_complies_that_is_told():
     with pytest.warns(UserWarning, match=r"break place in [0-9.]+ % of runs, more often than the risk of 1 %"):
         design(KEY, Walk(limits={"place": (-0.1, 0.1)}), rounds=1)

@@ -121,6 +121,7 @@ def test_the_gain_of_a_linear_system_is_known(name):
         assert eig.mean == pytest.approx(wanted, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_exact_posterior_is_that_of_the_whole_covariance_and_guided_ones_agree():
     system = Pair(diffusion=MATRIX)
     observations = np.array([[0.0, 0.0], [0.9, 0.1], [0.5, -0.6], [0.9, 0.2], [2.0, 0.1]])
@@ -144,6 +145,17 @@ def test_outcomes_of_the_exact_belief_have_the_predictive_covariance():
     off = y - h @ [1.0, -0.5]
     squares = np.stack([off[:, 0] ** 2, off[:, 1] ** 2, off[:, 0] * off[:, 1]], axis=1)
     assert np.abs(z_score(squares - [wanted[0, 0], wanted[1, 1], wanted[0, 1]])).max() < 5
+
+
+def test_residuals_of_the_exact_belief_are_those_of_what_noise_is_not_shared():
+    """The first experiment's: each component less what the noise of those before it tells."""
+    observations, noise = np.array([[0.0, 0.0], [0.9, 0.1]]), covariance(MATRIX)
+    found = nb.posterior(KEY, Pair(diffusion=MATRIX), observations, INPUTS[:1], belief="exact").residuals[0]
+    h = 0.5 * np.array([[INPUTS[0][0], 0.0], [0.4 * INPUTS[0][0], INPUTS[0][1]]])
+    apart = np.array([[1.0, 0.0], [-noise[1, 0] / noise[0, 0], 1.0]])
+    spread = apart @ (h @ np.diag([0.25, 0.64]) @ h.T + noise) @ apart.T
+    wanted = apart @ (observations[1] - h @ [1.0, -0.5]) / np.sqrt(np.diagonal(spread))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_a_matrix_may_be_rows_lists_or_an_array_and_is_part_of_what_a_system_is():

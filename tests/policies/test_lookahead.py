@@ -175,6 +175,7 @@ def test_the_belief_within_is_the_posterior_of_what_was_seen(kind):
     np.testing.assert_allclose(memory.learner.belief.covariance[0], truth.covariance, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_particles_within_are_moved_and_agree_with_the_posterior():
     """1024 particles, wide prior, so they are resampled and moved; five standard errors."""
     system = Leak()
@@ -189,6 +190,7 @@ def test_the_particles_within_are_moved_and_agree_with_the_posterior():
     assert len(np.unique(rates)) > 500
 
 
+@pytest.mark.slow
 def test_the_memory_follows_from_what_was_seen_and_not_from_the_key():
     system = Leak()
     policy = nb.policies.Myopic(system, 4, particles=64)

@@ -65,6 +65,7 @@ def test_a_plain_object_is_a_policy_and_changing_it_is_never_missed(kind):
     assert (after == 0.75).all()
 
 
+@pytest.mark.slow
 def test_changes_inside_attributes_and_classes_are_not_missed():
     class Inner:
         level = 0.25

@@ -54,6 +54,7 @@ def test_it_takes_no_longer_than_it_may():
     assert 0.3 <= time.monotonic() - begun < 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the plan to begin with leads beyond")
 def test_limits_may_change_in_the_middle_of_a_record():
     """The next design already keeps them, though no search was due."""

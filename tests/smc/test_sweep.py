@@ -140,8 +140,25 @@ def check_invariance(belief, eta, threshold=module.THRESHOLD, sweeper=run):
 
 
 TAME = LEAK.replace(prior={"rate": dist.LogNormal(-0.5, 0.5)})  # no record gains so much that it outweighs all
+
+
+class Sensed(Leak):
+    """A level behind a sensor of unknown bias, moved by an unknown gain: hidden, and yet its belief is exact."""
+
+    prior = {"gain": dist.Normal(1.0, 0.7), "bias": dist.Normal(0.0, 0.3)}
+    start = dist.Normal(1.0, 0.5)
+    sensors = {"gauge": 0.3}
+
+    def drift(self, x, u, theta):
+        return -0.8 * x.level + theta.gain * u.flow
+
+    def observe(self, x, theta):
+        return x.level + theta.bias
+
+
 CASES = {
     "exact": (Exact(LINEAR), ETA),
+    "exact behind sensors": (Exact(Sensed()), ETA),
     "ibis": (IBIS(LEAK, 8, 1), 1.0),
     "guided": (Guided(TAME, 8), 0.3),
     "prior": (Exact(LINEAR), 0.0),
@@ -156,6 +173,8 @@ SLOW = pytest.mark.slow
     [
         ("exact", module.THRESHOLD),
         pytest.param("exact", ALWAYS, marks=SLOW),
+        pytest.param("exact behind sensors", module.THRESHOLD, marks=SLOW),
+        ("exact behind sensors", ALWAYS),
         ("ibis", module.THRESHOLD),
         pytest.param("guided", module.THRESHOLD, marks=SLOW),
         pytest.param("guided", ALWAYS, marks=SLOW),
@@ -305,6 +324,7 @@ def test_both_forms_of_the_gain_have_the_same_mean():
     assert constant.sum(1).var() > general.sum(1).var()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:experiments gain about as much")
 def test_the_sweep_compiles_once():
     programs.drop()  # so that none are dropped meanwhile

@@ -76,13 +76,20 @@ class Pair(nb.System):
         return x.speed, u.push - theta.drag * x.speed**3
 
 
-@pytest.mark.parametrize("system", [Leak(), Pair()], ids=["euler", "noise carried along"])
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(Leak(), id="euler"),
+        pytest.param(Pair(), id="noise carried along", marks=pytest.mark.slow),
+    ],
+)
 def test_gradients_against_finite_differences(system):
     policy = policy_for(system)
     policy = eqx.tree_at(lambda p: p.share, policy, jnp.zeros(()))  # the network runs in single precision
     np.testing.assert_allclose(slope_of(policy, system)[0], differences(policy, system), rtol=2e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_forgets_carried_noise_is_caught(monkeypatch):
     """A mutant: the rough gradients of searches."""
     system = Pair()
@@ -128,6 +135,7 @@ def test_score_gradients_are_those_through_the_simulator(system):
     assert z_of_scores(ascent.scored_gain, system) < 6.5
 
 
+@pytest.mark.slow
 def test_score_gradients_lead_away_from_limits():
     free, limited = (
         slope_of(policy_for(system, noise=0.2), system, ascent.scored_gain, 1024, margin=jnp.array(1.0))[0]
@@ -153,6 +161,7 @@ def test_what_is_beyond_a_limit_comes_back_when_that_pays():
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sqrt(slopes.finite(x)).sum())(jnp.array([4.0, 0.0])), [0.25, 0])
 
 
+@pytest.mark.slow
 def test_the_best_feedback_of_a_known_problem_is_found(tmp_path, capsys):
     """To one per cent; the best plan without feedback gains a fifth less."""
     system = Follow()
@@ -289,6 +298,7 @@ def test_inputs_to_begin_with_are_made_to_keep_limits():
     assert abs(again.mean - plan.mean) < 4.0 * np.hypot(again.standard_error, plan.standard_error)
 
 
+@pytest.mark.slow
 def test_feedback_is_put_on_inputs_that_are_given(tmp_path):
     """Without a search; the other methods learn to apply them first."""
     inputs = np.array([[0.5], [-1.0], [1.0]])

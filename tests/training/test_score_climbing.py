@@ -289,6 +289,7 @@ def test_batches_cover_all_draws_once():
     assert not np.allclose(moved.log_std, policy.log_std, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_compiles_once():
     """After the first iteration nothing is compiled again, nor for another seed."""
     programs.drop()  # so that none are dropped meanwhile

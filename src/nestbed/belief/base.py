@@ -144,10 +144,24 @@ class Belief(ABC):
         """Return which records' posteriors have a part where the belief has nothing, for beliefs that look."""
 
     @abstractmethod
+    def unfit(self, state: State, t: Int[Array, ""]) -> Bool[Array, " N"] | None:
+        """Return which records' beliefs the last of `t` outcomes has left so that they are to be mended.
+
+        None: `mended` would do no better.
+        """
+
+    @abstractmethod
+    def mending_key(self, key: jax.Array) -> jax.Array:
+        """Return the key for mending after the step that another was for."""
+
+    @abstractmethod
     def mended(
         self, key: jax.Array, state: State, record: Record, t: Int[Array, ""], chosen: Bool[Array, " N"]
-    ) -> tuple[State, Float[Array, " N"]]:
-        """Return the belief with nothing overlooked in the chosen records, and what their log-evidence rises by."""
+    ) -> tuple[State, Float[Array, " N"], RejuvenationInfo]:
+        """Return a belief made anew for the chosen records, with nothing overlooked.
+
+        Also what their log-evidence rises by, and what it took.
+        """
 
     @abstractmethod
     def refresh(
@@ -209,9 +223,17 @@ class Settled(Belief):
         """Raise: it does not look."""
         raise NotImplementedError
 
+    def unfit(self, state: State, t: Int[Array, ""]) -> None:
+        """Return nothing: there is nothing better."""
+        return None
+
+    def mending_key(self, key: jax.Array) -> jax.Array:
+        """Raise: nothing is mended."""
+        raise NotImplementedError
+
     def mended(
         self, key: jax.Array, state: State, record: Record, t: Int[Array, ""], chosen: Bool[Array, " N"]
-    ) -> tuple[State, Float[Array, " N"]]:
+    ) -> tuple[State, Float[Array, " N"], RejuvenationInfo]:
         """Raise: nothing was found to mend."""
         raise NotImplementedError
 

@@ -1,11 +1,12 @@
 """The exact belief of a system that is linear in its parameters with Normal priors (`sec:conditionally_linear`).
 
-Each state of an outcome is conditioned on in turn, given those before it where they share noise, by a scalar update:
-no matrix is ever inverted, and sampling an outcome walks through the same updates.
+States may be hidden where they are linear together with the parameters (`linear.py`). Each component of an outcome is
+conditioned on in turn, given those before it where they share noise, by a scalar update: no matrix is ever inverted,
+and sampling an outcome walks through the same updates.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -14,10 +15,12 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 
+from nestbed.belief import linear
 from nestbed.belief.base import Belief, Evidence, RejuvenationInfo, Settled
 from nestbed.likelihood.base import Carry, Record, Row, components
 from nestbed.model import predictive
 from nestbed.model.factors import Gaussian
+from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
 from nestbed.numerics.errors import NestbedError
@@ -29,7 +32,19 @@ class Normal(NamedTuple):
 
     mean: Float[Array, "N dtheta"]
     covariance: Float[Array, "N dtheta dtheta"]
-    carry: Carry  # of the likelihood
+    carry: Carry  # of the linear form
+
+    @property
+    def theta(self) -> Components:
+        """Points with this mean and covariance: what is linear in the parameters has its moments over them."""
+        values, vectors = jnp.linalg.eigh(self.covariance)
+        reach = jnp.swapaxes(vectors * jnp.sqrt(len(values) * jnp.maximum(values, 0.0)), -1, -2)
+        return tuple(jnp.moveaxis(jnp.concatenate([self.mean + reach, self.mean - reach]), -1, 0))
+
+    @property
+    def log_weights(self) -> Float[Array, " points"]:
+        """The logarithm of each point's weight."""
+        return jnp.full(2 * self.mean.shape[-1], -math.log(2 * self.mean.shape[-1]))
 
     @property
     def unconstrained(self) -> tuple[Array, Array]:
@@ -42,29 +57,22 @@ class Exact(Settled):
     """The exact Gaussian posterior."""
 
     system: BaseSystem
+    given: int | None = None
     kind = "exact"
     together = 8
     closed_form = True
 
     def __post_init__(self) -> None:
         system = self.system
-        if not self.likelihood.linear_in_parameters:
-            raise NestbedError(
-                f"what is seen of {system.name} is not linear in its parameters, so it has no exact belief; use "
-                "belief='ibis'."
-            )
-        if not hasattr(system, "features"):
-            raise NestbedError(
-                f"{system.name} gives no features(x, u), so it is not known to be linear in its parameters and has no "
-                "exact belief; use belief='ibis'."
-            )
+        linear.check(system, self.given)
         for name, distribution in system.prior.items():
             if not isinstance(distribution, dist.Normal | dist.MultivariateNormal):
                 raise NestbedError(
                     f"the prior of {name!r} in {system.name} is a {type(distribution).__name__}, but the exact belief "
                     "needs Normal priors; use belief='ibis'."
                 )
-        predictive.check_linearity(system)
+        if not system.hidden and self.given is None:
+            predictive.check_linearity(system)
 
     @classmethod
     def make(cls, system: BaseSystem, particles: int, moves: int) -> Belief:
@@ -75,6 +83,15 @@ class Exact(Settled):
     def most(self) -> float:
         """No limit."""
         return math.inf
+
+    @property
+    def form(self) -> linear.Form:
+        """How what is seen hangs on the parameters."""
+        return linear.of(self.system, self.given, *self._prior)
+
+    def of_given_records(self, remembered: int | None = None) -> Belief:
+        """Return the same, or with a number that of gaps, uneven times and new beginnings."""
+        return self if remembered is None else replace(self, given=remembered)
 
     def init(self, key: jax.Array, first: Float[Array, "N dy"]) -> Normal:
         """Return the prior's mean and covariance, repeated."""
@@ -92,7 +109,7 @@ class Exact(Settled):
 
     def begin(self, state: Normal, first: Float[Array, "N dy"]) -> Normal:
         """Return the prior with another first observation."""
-        return state._replace(carry=self.likelihood.start(components(first), components(state.mean)))
+        return state._replace(carry=self.form.start(first))
 
     def rejuvenate(
         self, key: jax.Array, state: Normal, record: Record, t: Int[Array, ""]
@@ -104,7 +121,8 @@ class Exact(Settled):
         """Draw the observation component by component, each given those before it."""
         normals = noise.normals(key, (u.shape[0], len(self.system.observation_names)))
         outcome: list[Float[Array, " N"]] = []
-        for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
+        form, state = self.form, self._aware(state)
+        for i, row in enumerate(form.rows(state.carry, components(u))):
             row = row.given(outcome)
             mean, variance = _predict(state, row)
             value = mean + jnp.sqrt(variance) * normals[:, i]
@@ -114,31 +132,37 @@ class Exact(Settled):
 
     def update(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> tuple[Normal, Evidence]:
         """Condition on every component of the outcome; both terms of the gain in closed form."""
-        rows = [row.given(y.T) for row in self.likelihood.linear(state.carry, components(u))]
-        entropy_drop = divergence = jnp.zeros(u.shape[0])
+        read, carry = self.form.read(state.carry, components(u), y)
+        readings = [*self.form.waiting(state.carry), *read]
+        entropy_drop = divergence = log_predictive = jnp.zeros(u.shape[0])
         posterior, predicted = state, []
-        for i, row in enumerate(rows):
+        for row, value, measured, counts in readings:
             mean, variance = _predict(posterior, row)
-            predicted.append(_log_normal(y[:, i] - mean, variance))
+            predicted.append(_log_normal(value - mean, variance))
+            log_predictive += _where(measured, _where(counts, predicted[-1]))
             entropy_drop += 0.5 * jnp.log(variance / row.variance)
-            posterior = _condition(posterior, row, y[:, i])
-        for i, row in enumerate(rows):
+            posterior = _condition(posterior, row, value)
+        for (row, value, measured, _), before in zip(readings, predicted, strict=True):
             mean, variance = _predict(posterior, row)
             spread = (variance - row.variance) / row.variance  # hᵀ P h / σ²
-            divergence += _log_normal(y[:, i] - mean, row.variance) - 0.5 * spread - predicted[i]
-        carry, _ = self.likelihood.deviance(state.carry, components(u), components(y), components(posterior.mean))
-        log_predictive = sum(predicted[1:], start=predicted[0])
+            divergence += _where(measured, _log_normal(value - mean, row.variance) - 0.5 * spread - before)
         return posterior._replace(carry=carry), Evidence(
             divergence, log_predictive, self.most, entropy_drop=entropy_drop
         )
 
     def surprise(self, state: Normal, u: Float[Array, "N du"], y: Float[Array, "N dy"]) -> Float[Array, "N dy"]:
-        """Return residuals in standard deviations of what was predicted."""
-        found = []
-        for i, row in enumerate(self.likelihood.linear(state.carry, components(u))):
-            mean, variance = _predict(state, row)
-            found.append((y[:, i] - mean) / jnp.sqrt(variance))
+        """Return residuals in standard deviations of what was predicted, given the components before."""
+        aware, found = self._aware(state), []
+        for row, value, measured, _ in self.form.read(state.carry, components(u), y)[0]:
+            mean, variance = _predict(aware, row)
+            found.append(_where(measured, (value - mean) / jnp.sqrt(variance), jnp.nan))
         return jnp.stack(found, axis=-1)
+
+    def _aware(self, state: Normal) -> Normal:
+        """Return the belief with what the first observation says of the parameters, though it is not counted yet."""
+        for row, value, *_ in self.form.waiting(state.carry):
+            state = _condition(state, row, value)
+        return state
 
     def expected_gains(
         self, key: jax.Array, state: Normal, u: Float[Array, "N C du"], outcomes: int
@@ -182,6 +206,11 @@ class Exact(Settled):
 
 def _alone(distribution: dist.Normal) -> tuple[Any, Any]:
     return [float(distribution.loc)], [[float(distribution.scale) ** 2]]
+
+
+def _where(condition: Any, value: Array, otherwise: float = 0.0) -> Array:
+    """Return values where a condition holds, nothing computed where it always does."""
+    return value if condition is True else jnp.where(condition, value, otherwise)
 
 
 def _predict(belief: Normal, row: Row) -> tuple[Float[Array, " N"], Float[Array, " N"]]:

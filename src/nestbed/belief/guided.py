@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from nestbed.belief import mixture, particles, proposal
+from nestbed.belief import kernels, mixture, particles, proposal
 from nestbed.belief.base import Belief, Evidence, RejuvenationInfo
+from nestbed.belief.kernels import Kernels
 from nestbed.belief.mixture import Mixture
 from nestbed.belief.proposal import Proposal
 from nestbed.likelihood import history
@@ -31,6 +32,8 @@ MISSED, RATIO = 0.05, 20.0
 """Nor does it where this share of the old particles' weight lies where it should have that many times more draws."""
 HOPELESS = 1 / 16
 """Effective share of the draws below which nothing fits."""
+REDRAWN = 3
+"""How often particles of given records are drawn anew around those before, where one Gaussian does not fit."""
 STEPS, BOLD = 16, 4
 """Gauss–Newton steps of a fit, which starts from the likeliest particle, and how many of them are whole ones."""
 ERROR, FEWER = 3.0, 100.0
@@ -173,10 +176,29 @@ class Guided(Belief):
 
         def by_gaussian(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             fitted, elsewhere = self._fitted(gauss_key, LANES * i, earlier, taken, seen, t)
-            fresh, faulty = self._drawn(gauss_key, LANES * i, fitted, earlier, taken, seen, t)
-            fresh = fresh._replace(several=fresh.several | (elsewhere > fitted.log_mass - FAINT))
-            good = (fresh.fresh >= GOOD * self.particles) & (self._missed(fitted, taken, fresh) < MISSED)
-            return fresh, ~good | (elsewhere > fresh.log_evidence + math.log(SOME)), faulty
+            taken = taken._replace(several=taken.several | (elsewhere > fitted.log_mass - FAINT))
+            places = proposal.whiten(self.system.parameters, taken.position)
+
+            def drawn(key: jax.Array, fitted: Proposal | Kernels) -> tuple[Any, ...]:
+                return *self._redrawn(key, LANES * i, fitted, taken), fitted.log_density(places)
+
+            def judged(position: Components, log_proposal: Any, log_old: Any) -> Any:
+                fresh, faulty = self._weighed(position, log_proposal, earlier, taken, seen, t)
+                good = (fresh.fresh >= GOOD * self.particles) & (self._missed(log_old, taken, fresh) < MISSED)
+                return fresh, ~good | (elsewhere > fresh.log_evidence + math.log(SOME)), faulty
+
+            if self.simulated:
+                return judged(*drawn(gauss_key, fitted))
+            bent_key = jax.random.fold_in(gauss_key, 1)
+
+            def redrawn(n: Int[Array, ""], cloud: GuidedParticles) -> tuple[Any, ...]:
+                around = proposal.whiten(self.system.parameters, cloud.position)
+                bent = kernels.beside(fitted, around, cloud.log_weights)
+                return jax.lax.cond(
+                    n == 0, lambda: drawn(gauss_key, fitted), lambda: drawn(jax.random.fold_in(bent_key, n), bent)
+                )
+
+            return _attempted(lambda n, cloud: judged(*redrawn(n, cloud)), taken, self._no_fault)
 
         chunk = min(count, max(SMALLEST, count // CHUNK))
         renewed, poor, fault = _renewed(degenerate, chunk, by_gaussian, before, state, record, self._no_fault)
@@ -239,6 +261,14 @@ class Guided(Belief):
 
         return state.several & jax.lax.fori_loop(0, LOOKS, look, jnp.zeros(rows, bool))
 
+    def unfit(self, state: GuidedParticles, t: Int[Array, ""]) -> Bool[Array, " N"] | None:
+        """Return which records' last draws are poor, unless mixtures are what they were drawn from."""
+        return None if self.robust else state.doubtful == t
+
+    def mending_key(self, key: jax.Array) -> jax.Array:
+        """Return the key that mixtures have in the step itself."""
+        return jax.random.split(key)[1]
+
     def mended(
         self,
         key: jax.Array,
@@ -246,11 +276,18 @@ class Guided(Belief):
         record: Record,
         t: Int[Array, ""],
         chosen: Bool[Array, " N"],
-    ) -> tuple[GuidedParticles, Float[Array, " N"]]:
+    ) -> tuple[GuidedParticles, Float[Array, " N"], RejuvenationInfo]:
         """Draw particles from mixtures led there from the prior."""
-        found, poor, _ = self._by_mixtures(key, chosen, state, state, record, t, self._no_fault)
-        found = found._replace(doubtful=jnp.where(poor & (found.doubtful == 0), t, found.doubtful))
-        return found, found.log_evidence - state.log_evidence
+        found, poor, fault = self._by_mixtures(key, chosen, state, state, record, t, self._no_fault)
+        rise = found.log_evidence - state.log_evidence
+        since = jnp.where(chosen & (state.doubtful == t), 0, state.doubtful)
+        found = found._replace(
+            divergence=jnp.where(chosen, found.divergence - state.log_predictive, state.divergence),
+            log_predictive=state.log_predictive + rise,
+            doubtful=jnp.where(poor & (since == 0), t, since),
+        )
+        share = jnp.sum(jnp.where(chosen, found.fresh, 0.0)) / self.particles
+        return found, rise, RejuvenationInfo(jnp.sum(chosen, dtype=jnp.int32), share, *fault)
 
     def _fitted(
         self, key: jax.Array, lane: Any, before: GuidedParticles, state: GuidedParticles, record: Record, t: Any
@@ -302,8 +339,19 @@ class Guided(Belief):
         ones by weight is distributed as one of the old ones is, and outcomes that are drawn from particles have the
         distribution of the model's, however few they are. The evidence is that of the others.
         """
+        return self._weighed(*self._redrawn(key, lane, fitted, state), before, state, record, t)
+
+    def _weighed(
+        self,
+        position: Components,
+        log_proposal: Float[Array, "C M"],
+        before: GuidedParticles,
+        state: GuidedParticles,
+        record: Record,
+        t: Int[Array, ""],
+    ) -> tuple[GuidedParticles, "Fault"]:
+        """Weight draws by prior and history."""
         likelihood, prior = self.likelihood, self.system.parameters
-        position, log_proposal = self._redrawn(key, lane, fitted, state)
         drawn = position, prior.constrain(position), log_proposal
         position, theta, log_proposal = jax.lax.optimization_barrier(drawn)
         carry, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), t - 1, theta)
@@ -342,7 +390,7 @@ class Guided(Belief):
         return fresh, fault
 
     def _redrawn(
-        self, key: jax.Array, lane: Any, fitted: Proposal | Mixture, state: GuidedParticles
+        self, key: jax.Array, lane: Any, fitted: Proposal | Kernels | Mixture, state: GuidedParticles
     ) -> tuple[Components, Float[Array, "C M"]]:
         """Return M − 1 draws and, last, one of the old particles, with the proposal's log-densities."""
         prior, rows = self.system.parameters, state.ess.shape[0]
@@ -353,11 +401,11 @@ class Guided(Belief):
         w = tuple(jnp.concatenate(pair, axis=1) for pair in zip(w, kept, strict=True))
         return proposal.unwhiten(prior, w), jnp.concatenate([log_proposal, fitted.log_density(kept)], axis=1)
 
-    def _missed(self, fitted: Proposal, old: GuidedParticles, fresh: GuidedParticles) -> Float[Array, " C"]:
-        """Return how much of the old particles' weight lies where the fit has far too few draws."""
-        prior = self.system.parameters
-        w = proposal.whiten(prior, old.position)
-        log_weights = old.log_posterior + math.log(math.prod(prior.scales)) - fitted.log_density(w)
+    def _missed(
+        self, log_proposal: Float[Array, "C M"], old: GuidedParticles, fresh: GuidedParticles
+    ) -> Float[Array, " C"]:
+        """Return how much of the old particles' weight lies where a proposal has far too few draws."""
+        log_weights = old.log_posterior + math.log(math.prod(self.system.parameters.scales)) - log_proposal
         beyond = log_weights - fresh.log_evidence[:, None] > math.log(RATIO)
         return jnp.sum(jnp.where(beyond, jnp.exp(old.log_weights), 0.0), axis=1)
 
@@ -419,6 +467,20 @@ def _likeliest(system: BaseSystem, cloud: GuidedParticles) -> Float[Array, "C d"
         cloud.log_posterior == jnp.max(cloud.log_posterior, axis=1, keepdims=True), cloud.position
     )
     return jnp.concatenate(proposal.whiten(system.parameters, components(best)), axis=1)
+
+
+def _attempted(attempt: Any, state: GuidedParticles, fault: Fault) -> Any:
+    """Draw until nothing is poor: from fits, around the old particles, then around what that gave."""
+
+    def turn(so_far: Any) -> Any:
+        n, kept, poor, fault = so_far
+        cloud = jax.tree.map(lambda old, new: jnp.where(n == 1, old, new), state, kept)
+        fresh, lacking, found = attempt(n, cloud)
+        fault = jax.tree.map(lambda old, new: jnp.where(fault.faulty, old, new), fault, found)
+        return n + 1, proposal.where(poor, fresh, kept), poor & lacking, fault
+
+    begun = jnp.zeros((), jnp.int32), state, jnp.ones(state.ess.shape, bool), fault
+    return jax.lax.while_loop(lambda so_far: (so_far[0] <= REDRAWN) & jnp.any(so_far[2]), turn, begun)[1:]
 
 
 def _renewed(

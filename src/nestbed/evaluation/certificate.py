@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from nestbed.evaluation.judging import MORE, TOGETHER, Judge, Judged
+from nestbed.likelihood import adequacy
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
@@ -178,6 +179,7 @@ def certificate(
         Both bounds and the estimate between them, with their errors and an interval, in nats.
     """
     checks.instance(system)
+    adequacy.check(system)
     horizon = system.horizon if horizon is None else horizon
     at_least_one(horizon=horizon, records=records, draws=draws)
     if records < 2:

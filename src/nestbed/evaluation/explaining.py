@@ -8,7 +8,7 @@ number on its neighbours, which given these has Student's distribution. The mode
 is below ALARM, shared out among all tests (Bonferroni): so data of the model itself are called unexplained in at most
 1 % of all records, whatever their length. That holds as far as predictions are exact: particles of a prior are finitely
 many, and a rig in its far tail lies beyond them all, so that the first outcomes count little unless they are very far
-off.
+off; and between them lies nothing, so that first outcomes are never taken for too near.
 """
 
 import math
@@ -96,7 +96,9 @@ def tested(name: str, z: Float[np.ndarray, " T"]) -> list[Test]:
     held = np.clip(z, -MOST, MOST)
     seen, doubted = held[known], (np.arange(len(z)) < EARLY) & (np.abs(np.nan_to_num(z)) < SURELY)
     squares, mean = float(np.sum(seen**2)), float(np.mean(seen))
-    size = 2.0 * min(special.chdtr(n, squares), special.chdtrc(n, squares))
+    early = np.arange(len(z))[known] < EARLY
+    most = float(np.sum(np.where(early, np.maximum(np.abs(seen), 1.0), seen) ** 2))
+    size = 2.0 * min(special.chdtr(n, most), special.chdtrc(n, squares))
     off = np.where(doubted, held, z)[known]
     largest = float(off[np.abs(off).argmax()])
     within = math.log1p(-min(2.0 * special.ndtr(-abs(largest)), 1.0 - 1e-16))  # of one, then of all

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int
 from nestbed import belief as beliefs
 from nestbed.belief import faults, learning
 from nestbed.belief.base import Belief
-from nestbed.evaluation import explaining, records
+from nestbed.evaluation import explaining, inferring, records
+from nestbed.likelihood import adequacy
 from nestbed.likelihood.base import Likelihood, Record, components
 from nestbed.model import checks
 from nestbed.model.prior import Components
@@ -22,8 +23,6 @@ from nestbed.numerics.errors import NestbedError
 
 MANY = 512
 """Guided particles by which a record is judged: more than where records are simulated and errors average out."""
-SHORTEST = 16
-"""Experiments that a record's buffers hold at least; longer ones hold a power of two, so that few programs do."""
 
 
 class Course(NamedTuple):
@@ -92,6 +91,7 @@ def posterior(
         seen, a warning says so (see `explaining.py`).
     """
     checks.instance(system)
+    adequacy.check(system)
     made = beliefs.make(belief, system, MANY if belief == "guided" and particles is None else particles, moves)
     learning.check_gain(made, gain)
     if not records.several(observations) and np.ndim(observations) == 3:
@@ -120,14 +120,9 @@ def _inferred(
 
     `ends` are the rows with which experiments end, where these are not all.
     """
-    system = made.system
-    count = record.designs.shape[1]
-    capacity = max(SHORTEST, 1 << (count - 1).bit_length())
-    padded = record.padded(capacity)
-    result, fault = _compiled_infer(key, made, padded, jnp.asarray(count), gain)
-    if (firmer := made.firmer(result.belief)) is not None:
-        result, fault = _compiled_infer(key, firmer, padded, jnp.asarray(count), gain)
-    result = _looked_over(key, made, padded, jnp.asarray(count), result)
+    system, count = made.system, record.designs.shape[1]
+    reading = inferring.read(key, made, record, gain)
+    result, fault = _concluded(made, reading), reading.fault
     by_step = {name: getattr(result, name)[:, :count] for name in ("log_predictive", "gains", "residuals")}
     result = result._replace(**by_step)
     made.likelihood.check_record(record)
@@ -141,70 +136,13 @@ def _inferred(
     return result
 
 
-def infer(
-    key: jax.Array, belief: Belief, record: Record, count: Int[Array, ""], gain: str
-) -> tuple[Posterior, faults.Fault]:
-    """Do the learning step for each of the first `count` experiments of the records."""
-    records, capacity = record.designs.shape[:2]
-    start_key, steps_key = jax.random.split(key)
-    keys = jax.random.split(steps_key, capacity)
-
-    def experiment(t: Int[Array, ""], so_far: Any) -> Any:
-        learner, fault, log_predictive, gains, residuals = so_far
-        surprise = belief.surprise(learner.belief, record.designs[:, t], record.observations[:, t + 1])
-        learner, info, fault = learning.step(
-            keys[t],
-            belief,
-            learner,
-            t,
-            fault,
-            design=lambda y, u_previous: (None, record.designs[:, t]),
-            outcome=lambda state, u: record.observations[:, t + 1],
-            gain=gain,
-        )
-        fault = faults.in_weights(fault, info.gain, info.evidence, belief, info.before, learner.record, t)
-        log_predictive = log_predictive.at[:, t].set(info.evidence.log_predictive)
-        return learner, fault, log_predictive, gains.at[:, t].set(info.gain), residuals.at[:, t].set(surprise)
-
-    learner = learning.start(start_key, belief, record.observations[:, 0], capacity)
-    nothing = jnp.zeros((records, capacity))
-    none = faults.none(belief.system, capacity, belief.likelihood.inputs)
-    start = learner, none, nothing, nothing, jnp.zeros((*nothing.shape, record.observations.shape[-1]))
-    learner, fault, *found = jax.lax.fori_loop(0, count.astype(jnp.int32), experiment, start)
-    log_predictive, gains, residuals = found
-    divergence = belief.divergence(learner.belief, jnp.sum(log_predictive, axis=1))
-    moments = belief.moments(learner.belief)
-    return Posterior(*moments, log_predictive, gains, divergence, learner.belief, residuals), fault
-
-
-_compiled_infer = eqx.filter_jit(infer)
-
-
-def _looked_over(key: jax.Array, belief: Belief, record: Record, count: Int[Array, ""], result: Posterior) -> Posterior:
-    """Return the result with no part of a posterior overlooked; what is found counts as the last outcome's evidence."""
-    look_key, mend_key = jax.random.split(jax.random.fold_in(key, 1))
-    if not belief.looks(result.belief):
-        return result
-    overlooked = _overlooked(look_key, belief, result.belief, record, count)
-    if not bool(overlooked.any()):
-        return result
-    state, rise = _mended(mend_key, belief, result.belief, record, count, overlooked)
-    log_predictive = result.log_predictive.at[:, count - 1].add(rise)
-    divergence = belief.divergence(state, jnp.sum(log_predictive, axis=1))
-    mean, covariance = belief.moments(state)
-    return result._replace(
-        mean=mean, covariance=covariance, log_predictive=log_predictive, divergence=divergence, belief=state
-    )
-
-
 @eqx.filter_jit
-def _overlooked(key: jax.Array, belief: Belief, state: Any, record: Record, count: Int[Array, ""]) -> Any:
-    return belief.overlooked(key, state, record, count)
-
-
-@eqx.filter_jit
-def _mended(key: jax.Array, belief: Belief, state: Any, record: Record, count: Int[Array, ""], chosen: Any) -> Any:
-    return belief.mended(key, state, record, count, chosen)
+def _concluded(belief: Belief, reading: inferring.Reading) -> Posterior:
+    """Return what records said in all."""
+    state = reading.learner.belief
+    divergence = belief.divergence(state, jnp.sum(reading.log_predictive, axis=1))
+    by_step = reading.log_predictive, reading.gains
+    return Posterior(*belief.moments(state), *by_step, divergence, state, reading.residuals)
 
 
 def _warn_of_collapse(result: Posterior, belief: Belief) -> None:
@@ -302,8 +240,8 @@ def followed(belief: Belief, result: Posterior, record: Record) -> Course | None
     if not hasattr(result.belief, "theta"):
         return None
     theta = tuple(value[None] for value in result.belief.theta)
-    rows = _followed(belief, theta, jnp.exp(result.belief.log_weights)[None], record)
-    return Course(*(np.asarray(part) for part in rows))
+    rows = _followed(belief, theta, jnp.exp(result.belief.log_weights)[None], inferring.roomy(record))
+    return Course(*(np.asarray(part)[: record.observations.shape[1]] for part in rows))
 
 
 @eqx.filter_jit

@@ -79,12 +79,17 @@ def _checked(system: BaseSystem, observations: Any, designs: Any, times: Any, wh
             f"(T+1, {dy}) and (T, {du}): one more observation than designs, one column for each of "
             f"{(*system.observation_names,)} and {(*system.design_names,)}."
         )
-    if np.isinf(y).any() or not np.isfinite(u).all():
-        part, values = ("observations", y) if np.isinf(y).any() else ("designs", u)
-        row = np.argwhere(~np.isfinite(values) & ~(np.isnan(values) & (part == "observations")))[0]
+    if np.isinf(y).any():
+        row, column = np.argwhere(np.isinf(y))[0]
         raise NestbedError(
-            f"the {part} of {what} hold {values[tuple(row)]} at row {row[0]}, column {row[1]}; what was not measured "
-            "is NaN, and every design must be known."
+            f"the observations of {what} hold {y[row, column]} at row {row} ({system.observation_names[column]}); give "
+            "what was not measured as NaN."
+        )
+    if not np.isfinite(u).all():
+        row, column = np.argwhere(~np.isfinite(u))[0]
+        raise NestbedError(
+            f"the designs of {what} hold {u[row, column]} at row {row} ({system.design_names[column]}), but every "
+            "design must be known; fill in what was applied, or leave out what came before or after."
         )
     if np.isnan(y).all():
         raise NestbedError(f"{what} has no measurement at all: every observation is NaN; check its columns.")
@@ -93,11 +98,13 @@ def _checked(system: BaseSystem, observations: Any, designs: Any, times: Any, wh
 
 def _checked_times(system: BaseSystem, times: Any, count: int, what: str) -> Float[np.ndarray, " T1"]:
     t = checks.numbers(f"the times of {what}", times)
-    if t.shape != (count,) or not np.isfinite(t).all():
+    if t.shape != (count,):
         raise NestbedError(
-            f"the times of {what} have the shape {t.shape}, but there are {count} observations: give one finite time "
-            "for each."
+            f"the times of {what} have the shape {t.shape}, but there are {count} observations: give one time for each."
         )
+    if not np.isfinite(t).all():
+        row = int(np.argmin(np.isfinite(t)))
+        raise NestbedError(f"the time of {what} at row {row} is {t[row]}; give a finite time for each observation.")
     back = np.flatnonzero(np.diff(t) <= 0.0)
     if len(back):
         i = int(back[0])

@@ -90,9 +90,9 @@ def plan(found: "Plan", bands: "Sequence[tuple[str, Any]]", file: Path) -> None:
     save(figure, file)
 
 
-def labelled(name: str, system: "BaseSystem") -> str:
-    """Return a name with its unit, where it has one."""
-    return f"{name} ({system.units[name]})" if name in system.units else name
+def labelled(name: str, system: "BaseSystem", what: str = "") -> str:
+    """Return a name, and perhaps what of it, with its unit, where it has one."""
+    return f"{name}{what} ({system.units[name]})" if name in system.units else f"{name}{what}"
 
 
 class Behind(NamedTuple):

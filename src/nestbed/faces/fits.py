@@ -65,22 +65,22 @@ def fit(found: Findings, file: Path) -> None:
     """Draw what was measured beside what was expected, hidden states and designs, over time; a column per record."""
     system, count = found.system, len(found.records)
     unseen = [i for i, name in enumerate(system.state_names) if name not in system.observation_names]
-    names = [*system.observation_names, *(system.state_names[i] for i in unseen), *system.design_names]
-    rows = len(names)
-    figure = Figure(figsize=(max(9.0, 5.0 * count), 1.4 + 1.9 * rows), layout="constrained")
-    panels = figure.subplots(rows, count, squeeze=False, sharex="col", sharey="row")
+    seen, hidden = system.observation_names, [system.state_names[i] for i in unseen]
+    off = [] if found.posterior.course is None else [labelled(name, system, "\nless expected") for name in seen]
+    names = [*(labelled(name, system) for name in seen), *off, *(labelled(name, system) for name in hidden)]
+    names += [labelled(name, system) for name in system.design_names]
+    figure = Figure(figsize=(max(9.0, 5.0 * count), 1.4 + 1.9 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), count, squeeze=False, sharex="col", sharey="row")
     for k in range(count):
         _fitted(panels[:, k], found, k, unseen)
         panels[-1, k].set_xlabel(plain(labelled("time", system)), fontsize=9)
         if count > 1:
             panels[0, k].set_title(plain(found.names[k]), fontsize=9)
     for axes, name in zip(panels[:, 0], names, strict=True):
-        axes.set_ylabel(plain(labelled(name, system)), fontsize=9)
+        axes.set_ylabel(plain(name), fontsize=9)
     title(figure, f"{system.name}: what was measured, and what the model expects")
-    first = [*panels[0, 0].get_legend_handles_labels()[0], *panels[-1, 0].get_legend_handles_labels()[0]]
-    if unseen:
-        first += panels[len(system.observation_names), 0].get_legend_handles_labels()[0]
-    legend(figure, first, "bands: ± 2 standard deviations")
+    shown = {str(h.get_label()): h for axes in panels[:, 0] for h in axes.get_legend_handles_labels()[0]}
+    legend(figure, list(shown.values()), "bands: ± 2 standard deviations")
     save(figure, file)
 
 
@@ -88,24 +88,36 @@ def _fitted(panels: Any, found: Findings, k: int, unseen: list[int]) -> None:
     """Draw one record into its column of panels."""
     record, course, system = found.records[k], found.posterior.course, found.system
     times = record.times if record.times is not None else system.step * np.arange(len(record.observations))
-    at, _ = found.rows(k)
     seen = len(system.observation_names)
-    size = 3.0 if len(times) <= MANY else 1.5
     for i in range(seen):
-        axes, values = panels[i], record.observations[:, i]
-        axes.plot(times, values, ".", color="black", markersize=size, alpha=0.6, label="measured", zorder=3)
-        if course is not None:
-            _band(axes, times, course.expected[at, i], course.expected_sd[at, i], COLOURS[0], "expected before reading")
-        _room(axes, np.concatenate([each.observations[:, i] for each in found.records]))
-    for j, i in enumerate(unseen):
-        if course is not None:
-            _band(panels[seen + j], times, course.states[at, i], course.states_sd[at, i], COLOURS[2], "hidden state")
-    for j in range(len(system.design_names)):
-        held = np.append(record.designs[:, j], record.designs[-1, j])
-        panels[seen + len(unseen) + j].step(times, held, where="post", color=COLOURS[1], label="design")
+        _measured(panels[i], times, record.observations[:, i])
+        _room(panels[i], np.concatenate([each.observations[:, i] for each in found.records]))
+    if course is not None:
+        at, _ = found.rows(k)
+        for i in range(seen):
+            mean, sd = course.expected[at, i], course.expected_sd[at, i]
+            _band(panels[i], times, mean, sd, COLOURS[0], "expected before reading")
+            _measured(panels[seen + i], times, record.observations[:, i] - mean)
+            _band(panels[seen + i], times, np.zeros_like(sd), sd, COLOURS[0], "expected before reading")
+            _near(panels[seen + i], course.expected_sd[:, i])
+        for axes, i in zip(panels[2 * seen :], unseen, strict=False):
+            _band(axes, times, course.states[at, i], course.states_sd[at, i], COLOURS[2], "hidden state")
+    for axes, values in zip(panels[-record.designs.shape[1] :], record.designs.T, strict=True):
+        axes.step(times, np.append(values, values[-1]), where="post", color=COLOURS[1], label="design")
     for axes in panels:
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
+
+
+def _measured(axes: Any, times: np.ndarray, values: np.ndarray) -> None:
+    size = 4.0 if len(times) <= MANY else 2.5
+    axes.plot(times, values, ".", color="black", markersize=size, markeredgewidth=0, label="measured", zorder=5)
+
+
+def _near(axes: Any, sds: np.ndarray) -> None:
+    """Show five deviations, as they mostly are, either way: one at first may be as wide as the prior."""
+    reach = 5.0 * float(np.median(sds)) or 1.0
+    axes.set_ylim(-reach, reach)
 
 
 def _room(axes: Any, values: np.ndarray) -> None:

@@ -60,6 +60,7 @@ class Likelihood(ABC):
     system: BaseSystem
     linear_in_parameters: ClassVar[bool] = False  # whether `linear` gives the density exactly, for any carry
     markov: ClassVar[bool] = False  # whether what the past says is only the last observation: `start` of it
+    in_small_blocks: ClassVar[bool] = False  # whether histories are taken a few at a time: none hangs on any other
 
     @property
     def smooth(self) -> "Likelihood":

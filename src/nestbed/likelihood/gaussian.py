@@ -14,8 +14,11 @@ import jax.numpy as jnp
 from nestbed.model import integration, sensors
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
-from nestbed.numerics import dependence, programs
+from nestbed.numerics import dependence, kernels, programs
 from nestbed.numerics.dependence import ZERO, minus, plus, times
+
+FEW = 2
+"""States up to which it is faster to compute F P again for each entry of F P Fᵀ than to store it."""
 
 
 class Gaussian(NamedTuple):
@@ -46,6 +49,7 @@ class Innovation(NamedTuple):
     value: Any
     residual: Any
     variance: Any
+    precision: Any  # 1 / variance; 0 where it showed nothing
     measured: Any  # whether it showed anything; True: it always does
 
 
@@ -80,18 +84,20 @@ def predicted(
     changes, jacobian = _linearised(
         lambda x: integration.change(system, x, u, theta, length), x, _slopes_of_drift(system), shape
     )
+    changes, jacobian = kernels.once((changes, jacobian))
     along = [[plus(entry, float(i == j)) for j, entry in enumerate(row)] for i, row in enumerate(jacobian)]
     at = theta if system.carries_noise else None
     comes = integration.noise(system, x, u, theta, rough, length=length, at=at).covariance
     moved = [
         [plus(*(times(along[i][k], known.entry(k, j)) for k in range(size))) for j in range(size)] for i in range(size)
     ]
+    moved = kernels.once(moved) if size > FEW else moved
     covariance = tuple(
         jnp.broadcast_to(plus(*(times(moved[i][k], along[j][k]) for k in range(size)), comes[i][j]), shape)
         for i in range(size)
         for j in range(i + 1)
     )
-    return Gaussian(tuple(now + change for now, change in zip(x, changes, strict=True)), covariance)
+    return kernels.once(Gaussian(tuple(now + change for now, change in zip(x, changes, strict=True)), covariance))
 
 
 def corrected(
@@ -128,7 +134,7 @@ def corrected(
             tuple(plus(m, times(g, residual)) for m, g in zip(now.mean, gain, strict=True)),
             tuple(minus(now.entry(j, k), times(gain[j], shared[k])) for j in range(size) for k in range(j + 1)),
         )
-        found.append(Innovation(value, residual, variance, measured))
+        found.append(Innovation(value, residual, variance, precision, measured))
     return now, found
 
 

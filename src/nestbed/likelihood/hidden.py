@@ -99,7 +99,8 @@ class Hidden(Likelihood):
         if not self.kept:
             return u, (), ()
         known = tuple(float(age) for age in range(1 + len(past))) if length is None else (0.0, *ages)
-        working = sensors.arriving(self.system, (u, *past), known, theta)
+        lasts = 1.0 if length is None else length / self.system.step
+        working = sensors.arriving(self.system, (u, *past), known, theta, lasts)
         after = () if length is None else tuple(age + length / self.system.step for age in known[:-1])
         return working, (u, *past)[: self.kept], after
 
@@ -112,7 +113,7 @@ class Hidden(Likelihood):
         """Return the deviance of innovations, but for the constant part; of those that were measured."""
         total: Any = constant
         for each in found:
-            one = each.residual**2 / each.variance + jnp.log(each.variance) + (LOG_2PI if self.given else 0.0)
+            one = each.residual**2 * each.precision + jnp.log(each.variance) + (LOG_2PI if self.given else 0.0)
             total = total + (one if each.measured is True else jnp.where(each.measured, one, 0.0))
         return total
 

@@ -18,6 +18,7 @@ from nestbed.likelihood.gaussian import Gaussian
 from nestbed.likelihood.hidden import Hidden, Rig, chosen, first_tells
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
+from nestbed.numerics import kernels
 
 
 class Filter(NamedTuple):
@@ -37,6 +38,7 @@ class Kalman(Hidden):
     rough: bool = False
     given: bool = False
     memory: int = 0
+    in_small_blocks = True
 
     def imagine(self, normals: Components, carry: Filter) -> Rig:
         """Draw the states from what the filter says of them."""
@@ -63,8 +65,12 @@ class Kalman(Hidden):
 
     def predict(self, carry: Filter, u: Components, theta: Components) -> tuple[Components, tuple[Any, ...]]:
         """Return the mean and the variance of what each sensor shows next."""
-        state, _, used = self._forward(carry, u, theta)
-        return gaussian.expected(self.system, state, used, theta)
+
+        def expected(carry: Filter, u: Components, theta: Components) -> Any:
+            state, _, used = self._forward(carry, u, theta)
+            return gaussian.expected(self.system, state, used, theta)
+
+        return kernels.faster(expected)(carry, u, theta)
 
     def deviance(self, carry: Filter, u: Components, y: Components, theta: Components) -> tuple[Filter, Array]:
         """Return the filter after the observation, and what that says."""
@@ -74,6 +80,9 @@ class Kalman(Hidden):
         self, carry: Filter, u: Components, y: Components, theta: Components
     ) -> tuple[Filter, Array, Components, tuple[Any, ...]]:
         """Return the same, with each sensor's residual given the sensors before it."""
+        return kernels.faster(self._innovations)(carry, u, y, theta)
+
+    def _innovations(self, carry: Filter, u: Components, y: Components, theta: Components) -> Any:
         state, carried, used = self._forward(carry, u, theta)
         state, found = gaussian.corrected(self.system, state, used, theta, lambda i, *_: y[i], gaps=self.given)
         deviance = self.counted(found)
@@ -89,12 +98,16 @@ class Kalman(Hidden):
 
     def sample(self, normals: Components, carry: Filter, u: Components, theta: Components) -> Components:
         """Return what sensors show next, by standard normal numbers and what the past says."""
-        state, _, used = self._forward(carry, u, theta)
 
-        def drawn(i: int, expected: Any, variance: Any) -> Any:
-            return expected + jnp.sqrt(variance) * normals[i]
+        def shown(normals: Components, carry: Filter, u: Components, theta: Components) -> Components:
+            state, _, used = self._forward(carry, u, theta)
 
-        return tuple(each.value for each in gaussian.corrected(self.system, state, used, theta, drawn)[1])
+            def drawn(i: int, expected: Any, variance: Any) -> Any:
+                return expected + jnp.sqrt(variance) * normals[i]
+
+            return tuple(each.value for each in gaussian.corrected(self.system, state, used, theta, drawn)[1])
+
+        return kernels.faster(shown)(normals, carry, u, theta)
 
     def outstanding(self, carry: Filter) -> Any:
         """Return the log-density of a first observation that is not counted yet, but for a constant."""
@@ -126,11 +139,11 @@ class Kalman(Hidden):
     def cause(self, record: Record, theta: Float[Array, " dtheta"], steps: int) -> str | None:
         """Return the first step at which the filter's state is not finite."""
         parameters = tuple(jnp.reshape(value, (1, 1)) for value in theta)
-        carry = self.start(components(record.observations[:, 0]), parameters)
+        carry, step = self.start(components(record.observations[:, 0]), parameters), jax.jit(self.deviance)
         for t in range(steps):
             u, y = components(record.designs[:, t]), components(record.observations[:, t + 1])
             before = np.array([float(value[0, 0]) for value in carry.state.mean])
-            carry, _ = self.deviance(carry, u, y, parameters)
+            carry, _ = step(carry, u, y, parameters)
             if not np.isfinite([float(value[0, 0]) for value in carry.state.mean]).all():
                 names, system = self.system.design_names, self.system
                 return (

@@ -47,6 +47,7 @@ class Particle(Hidden):
     rough: bool = False
     given: bool = False
     memory: int = 0
+    stream: Any = None  # of its random numbers; None: one for all
 
     @property
     def smooth(self) -> Kalman:
@@ -168,12 +169,13 @@ class Particle(Hidden):
         for value, seen, variance in rows:
             measured: Any = ~jnp.isnan(value) if self.given else True
             residual = jnp.where(measured, value - seen, 0.0)
-            found.append(Innovation(value, residual, jnp.asarray(variance), measured))
+            found.append(Innovation(value, residual, jnp.asarray(variance), 1.0 / jnp.asarray(variance), measured))
         return found
 
     def _numbers(self, done: Int[Array, "N 1"], shape: tuple[int, ...]) -> tuple[Components, Float[Array, "..."]]:
         """Return normal numbers for each state particle, and where resampling begins; the same for all parameters."""
         key = jax.random.fold_in(jax.random.key(SEED), jnp.max(done))
+        key = key if self.stream is None else jax.random.fold_in(key, self.stream)
         normals = noise.normals(key, (len(self.system.state), *(1,) * (len(shape) - 1), shape[-1]))
         return tuple(normals), jnp.broadcast_to(noise.uniforms(key, (1,), 1), (*shape[:-1], 1))
 

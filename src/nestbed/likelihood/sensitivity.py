@@ -135,8 +135,8 @@ def _innovation_terms(
     carry_slopes, deviance_slopes, means, spreads = jax.vmap(push)(past.tangents, _directions(slopes))
     scaled = [slope / jnp.sqrt(v) for slope, v in zip(means, variances, strict=True)]
     scaled += [math.sqrt(0.5) * slope / v for slope, v in zip(spreads, variances, strict=True)]
-    information = sum(jnp.einsum("ict,jct->cij", slope, slope) for slope in scaled)
-    terms = _Terms(jnp.sum(deviance, axis=-1), jnp.sum(deviance_slopes, axis=-1), information)
+    information = sum(slope[:, None, :, 0] * slope[None, :, :, 0] for slope in scaled)
+    terms = _Terms(deviance[:, 0], deviance_slopes[..., 0], jnp.moveaxis(jnp.asarray(information), -1, 0))
     return terms, Past(carry_next, carry_slopes)
 
 

@@ -5,6 +5,7 @@ rounds to steps of a `resolution` r is taken to add noise of variance r² / 12: 
 step, which is near the truth where noise or motion carries the value over several steps.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -64,31 +65,32 @@ def _longest(system: "BaseSystem", late: Any) -> float:
     return min(LONGEST, float(np.asarray(system.parameters.draws[system.parameter_names.index(late)]).max()))
 
 
-def arriving(system: "BaseSystem", designs: tuple[Components, ...], ages: Any, theta: Components) -> Components:
-    """Return the designs that are at work, of those chosen now and before, the latest first.
+def arriving(
+    system: "BaseSystem", designs: tuple[Components, ...], ages: Any, theta: Components, length: Any = 1.0
+) -> Components:
+    """Return the designs that are at work within a step, of those chosen now and before, the latest first.
 
-    `ages` says how many steps ago each was chosen; what was chosen between two of them is between their values.
+    `ages` says how many steps ago each was chosen, and `length` how many the step lasts. A design is held until the
+    next is chosen; where two of them are at work within a step, it is their average over the time.
     """
     found = []
     for i, name in enumerate(system.design_names):
         values = [past[i] for past in designs]
         late = system.delay.get(name, 0.0)
         late = theta[system.parameter_names.index(late)] if isinstance(late, str) else late
-        found.append(_between(values, ages, late))
+        found.append(_held(values, ages, late, length))
     return tuple(found)
 
 
-def _between(values: list[Any], ages: Any, late: Any) -> Any:
-    """Return what was chosen `late` steps ago, by straight lines between the values of known ages."""
-    if isinstance(late, int | float) and all(isinstance(age, int | float) for age in ages):
+def _held(values: list[Any], ages: Any, late: Any, length: Any) -> Any:
+    """Return the average of what was chosen `late` steps before each moment of a step."""
+    if all(isinstance(value, int | float) for value in (late, length, *ages)):
         whole = min(int(late), len(values) - 1)
         part = late - whole if whole + 1 < len(values) else 0.0
         return values[whole] if part == 0.0 else (1.0 - part) * values[whole] + part * values[whole + 1]
-    found = values[-1]  # and earlier
-    for i in reversed(range(len(values) - 1)):
-        share = (late - ages[i]) / (ages[i + 1] - ages[i])
-        found = jnp.where(late <= ages[i + 1], (1.0 - share) * values[i] + share * values[i + 1], found)
-    return jnp.where(late <= ages[0], values[0], found)
+    until = [jnp.clip(late - age, 0.0, length) / length for age in ages[:-1]]  # the share before each took over
+    shares = [1.0 - until[0], *(a - b for a, b in itertools.pairwise(until)), until[-1]]
+    return sum(share * value for share, value in zip(shares, values, strict=True))
 
 
 def start(system: "BaseSystem") -> tuple[tuple[float, float], ...]:

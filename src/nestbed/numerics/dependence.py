@@ -16,18 +16,31 @@ def slopes(function: Callable[[tuple[Any, ...]], tuple[Any, ...]], count: int) -
     The function takes a tuple of arrays that broadcast, as systems' functions do, and so is looked at with numbers.
     """
     jaxpr = jax.make_jaxpr(function)(tuple(jax.ShapeDtypeStruct((), float) for _ in range(count))).jaxpr
-    hangs: dict[Any, set[int]] = {variable: {j} for j, variable in enumerate(jaxpr.invars)}
-    for equation in jaxpr.eqns:
-        found = set().union(*(hangs.get(v, set()) for v in equation.invars if not isinstance(v, Literal)))
-        hangs.update(dict.fromkeys(equation.outvars, found))
+    hangs = _hangs(jaxpr, [{j} for j in range(count)])
     arguments = {variable: j for j, variable in enumerate(jaxpr.invars)}
 
-    def slope(result: Any, j: int) -> float | None:
-        if isinstance(result, Literal) or j not in hangs.get(result, set()):
+    def slope(result: Any, on: set[int], j: int) -> float | None:
+        if j not in on:
             return ZERO
-        return ONE if arguments.get(result) == j else None
+        return ONE if not isinstance(result, Literal) and arguments.get(result) == j else None
 
-    return tuple(tuple(slope(result, j) for j in range(count)) for result in jaxpr.outvars)
+    rows = zip(jaxpr.outvars, hangs, strict=True)
+    return tuple(tuple(slope(result, on, j) for j in range(count)) for result, on in rows)
+
+
+def _hangs(jaxpr: Any, given: list[set[int]]) -> list[set[int]]:
+    """Return what each result of equations hangs on, by what each of their arguments does."""
+    known: dict[Any, set[int]] = dict(zip(jaxpr.invars, given, strict=True))
+
+    def of(value: Any) -> set[int]:
+        return set() if isinstance(value, Literal) else known.get(value, set())
+
+    for equation in jaxpr.eqns:
+        on = [of(value) for value in equation.invars]
+        called = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
+        alike = [set().union(*on)] * len(equation.outvars)
+        known.update(zip(equation.outvars, alike if called is None else _hangs(called.jaxpr, on), strict=True))
+    return [of(value) for value in jaxpr.outvars]
 
 
 def times(a: Any, b: Any) -> Any:

@@ -67,6 +67,41 @@ def plus_identity(matrix: Matrix, share: float) -> Matrix:
     return share * matrix + _identity(matrix)
 
 
+def inverse(matrix: Matrix) -> Matrix:
+    """Return the inverse: by cofactors up to three rows, by elimination with pivots for arrays."""
+    if not isinstance(matrix, tuple):
+        return _eliminated(matrix)
+    if len(matrix) == 1:
+        return ((1.0 / matrix[0][0],),)
+    if len(matrix) == 2:
+        (a, b), (c, d) = matrix
+        share = 1.0 / (a * d - b * c)
+        return (d * share, -b * share), (-c * share, a * share)
+    one, two, three = matrix
+    columns = _cross(two, three), _cross(three, one), _cross(one, two)
+    return transposed(scaled(columns, 1.0 / _dot(one, columns[0])))
+
+
+def _cross(a: Any, b: Any) -> tuple[Any, ...]:
+    """Return the vector product of two rows of three."""
+    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+
+
+def _eliminated(matrix: Matrix) -> Matrix:
+    """Return the inverse of an array, by Gauss and Jordan; rows change places so that no pivot is small."""
+    count = len(matrix)
+    rest = jnp.concatenate([matrix, jnp.broadcast_to(_identity(matrix), matrix.shape)], axis=1)
+    for k in range(count):
+        sizes = jnp.abs(rest[:, k]).at[:k].set(-1.0)
+        number = jnp.arange(count).reshape(count, *(1,) * (sizes.ndim - 1))
+        chosen = (number == jnp.argmax(sizes, axis=0))[:, None]
+        pivot = jnp.sum(jnp.where(chosen, rest, 0.0), axis=0)
+        rest = jnp.where(chosen, rest[k], rest)
+        pivot = pivot / pivot[k]
+        rest = (rest - rest[:, k, None] * pivot).at[k].set(pivot)
+    return rest[:, count:]
+
+
 def diagonal(entries: Any, like: Matrix) -> Matrix:
     """Return a matrix with these entries on its diagonal, of the shape of another."""
     if isinstance(like, tuple):

@@ -34,6 +34,7 @@ class Sheet(NamedTuple):
     columns: dict[str, list[str]]
     lines: list[int]
     comma: bool  # whether decimals are written with a comma
+    twice: frozenset[str]  # names of more than one column
 
 
 def read(system: BaseSystem, files: Sequence[Path], time: str | None, pairs: Iterable[str]) -> list[Measured]:
@@ -50,7 +51,8 @@ def read(system: BaseSystem, files: Sequence[Path], time: str | None, pairs: Ite
         try:
             found += records.read(system, observations, designs[:-1], times)
         except NestbedError as error:
-            raise NestbedError(f"{file}: {error}") from None
+            rows = f" (Row 0 is line {sheet.lines[0]}.)" if " row " in str(error) else ""
+            raise NestbedError(f"{file}: {error}{rows}") from None
     return found
 
 
@@ -64,35 +66,75 @@ def _chosen(system: BaseSystem, pairs: Iterable[str]) -> dict[str, str]:
             raise NestbedError(f"got {pair!r}; write name=column, as in temperature=T1.")
         if name not in known:
             raise NestbedError(f"{system.name} has no sensor or design {name!r}; {did_you_mean(name, known)}.")
+        if name in found:
+            raise NestbedError(f"{name} is both {found[name]} and {column}; give one column for it.")
         found[name] = column
     return found
 
 
 def _sheet(file: Path) -> Sheet:
     """Return what a file holds; columns are parted by comma, semicolon or tab, whichever its first line has most of."""
+    text = _text(file)
+    parting = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text), delimiter=parting)
     try:
-        text = storage.read_bytes(file.resolve(), LARGEST).decode("utf-8-sig")
-        parting = max(",;\t", key=text.partition("\n")[0].count)
-        reader = csv.reader(io.StringIO(text), delimiter=parting)
         header = [name.strip() for name in next(reader, [])]
         numbered = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    except FileNotFoundError:
-        raise NestbedError(f"there is no file {file}; give CSV with a row of names and one row per sample.") from None
-    except (OSError, ValueError, csv.Error) as error:
+    except csv.Error as error:
         raise NestbedError(
             f"{file} cannot be read as CSV ({error}); give a row of names, one row per sample."
         ) from None
-    if len(numbered) < 2:
-        raise NestbedError(f"{file} has {len(numbered)} rows below its names; a record needs two samples or more.")
+    _check_rows(file, header, numbered)
     columns = {
         name: [row[i].strip() if i < len(row) else "" for _, row in numbered] for i, name in enumerate(header) if name
     }
-    return Sheet(file, columns, [line for line, _ in numbered], parting != ",")
+    twice = frozenset(name for name in header if header.count(name) > 1)
+    return Sheet(file, columns, [line for line, _ in numbered], parting != ",", twice)
+
+
+def _text(file: Path) -> str:
+    if file.is_dir():
+        raise NestbedError(f"{file} is a folder; give CSV files, one for each record.")
+    try:
+        return storage.read_bytes(file.resolve(), LARGEST).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise NestbedError(f"there is no file {file}; give CSV with a row of names and one row per sample.") from None
+    except UnicodeDecodeError:
+        raise NestbedError(f"{file} is no text in UTF-8; save or export it as CSV in UTF-8.") from None
+    except (OSError, ValueError) as error:
+        raise NestbedError(
+            f"{file} cannot be read ({error}); give CSV, a row of names and one row per sample."
+        ) from None
+
+
+def _check_rows(file: Path, header: list[str], numbered: list[tuple[int, list[str]]]) -> None:
+    """Raise where rows do not stand below the names."""
+    if len(numbered) < 2:
+        count = f"{len(numbered)} row{'s' * (len(numbered) != 1)}"
+        raise NestbedError(f"{file} has {count} below its names; a record needs two samples or more.")
+    if any(header) and all(_is_number(name) for name in header if name):
+        raise NestbedError(f"{file} begins with numbers, {', '.join(filter(None, header))}; put a row of names first.")
+    for line, row in numbered:
+        if any(cell.strip() for cell in row[len(header) :]):
+            raise NestbedError(
+                f"{file} has {len(row)} cells in line {line} below {', '.join(header)}; begin with the row of names, "
+                "and where decimals are written with a comma, part columns by semicolons."
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _values(sheet: Sheet, name: str, wanted: str) -> Float[np.ndarray, " T1"]:
     """Return a column's numbers, converted as is written behind its name."""
     column, factor, offset = _conversion(sheet, name, wanted)
+    if column in sheet.twice:
+        raise NestbedError(f"{sheet.file} has more than one column {column!r}; give each a name of its own.")
     cells = zip(sheet.lines, sheet.columns[column], strict=True)
     values = factor * np.array([_number(sheet, line, column, text) for line, text in cells])
     if offset is not None:
@@ -108,8 +150,10 @@ def _conversion(sheet: Sheet, name: str, wanted: str) -> tuple[str, float, float
     parts = _CONVERSION.fullmatch(wanted)
     column = parts["column"].strip() if parts else wanted
     if parts is None or column not in sheet.columns:
+        near = next((known for known in sheet.columns if wanted.startswith(known)), None)
+        how = "say which it is" if near is None else f"units are converted as in {near}*0.001+273.15 or {near}-first"
         raise NestbedError(
-            f"{sheet.file} has no column {column!r} for {name}; {did_you_mean(column, sheet.columns)}; say which it is."
+            f"{sheet.file} has no column {column!r} for {name}; {did_you_mean(column, sheet.columns)}; {how}."
         )
     factor = 1.0 if parts["factor"] is None else float(parts["factor"])
     if parts["offset"] == "first":
@@ -125,7 +169,8 @@ def _number(sheet: Sheet, line: int, column: str, text: str) -> float:
     try:
         return float(text.replace(",", ".") if sheet.comma else text)
     except ValueError:
+        what = "decimals with a point" if _is_number(text.replace(",", ".")) else "a number"
         raise NestbedError(
-            f"{sheet.file} has {text!r} in line {line} of column {column!r}; write a number, or leave empty what was "
+            f"{sheet.file} has {text!r} in line {line} of column {column!r}; write {what}, or leave empty what was "
             "not measured."
         ) from None

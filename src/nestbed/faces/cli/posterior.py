@@ -39,10 +39,10 @@ def posterior(
         Column with the time of each sample, in the model's unit; by default samples are one step apart.
     sensor
         Which column a sensor is, as name=column; once for each. By default the column of its name. Units are converted
-        by name=column*factor, name=column-offset and name=column*factor+offset (voltage=U*0.001, speed=v-1.5), and
+        by name=column\\*factor, name=column-offset and name=column\\*factor+offset (voltage=U\\*0.001), and
         name=column-first is what lies above the record's first value measured.
     design
-        The same for designs: power=Q1, or power=Q1*0.01.
+        The same for designs: power=Q1, or power=Q1\\*0.01.
     particles
         M, parameter particles; 512 by default.
     seed
