@@ -281,6 +281,28 @@ def test_gradients_go_back_through_rosenbrock_steps(system, x, u, theta):
     np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-6 * np.abs(truth).max())
 
 
+@pytest.mark.parametrize("integrator", ["exponential", "rosenbrock"])
+def test_slopes_of_stiff_steps_are_those_of_the_flow(integrator):
+    """Filters carry covariances by them: of a linear drift a matrix exponential, of others what a fine solver says."""
+    motor, u, theta = Motor(integrator=integrator, substeps=16), (jnp.asarray(7.0),), (1.1, 1.2e-3)
+    x = (jnp.asarray(1.3), jnp.asarray(-20.0))
+    moved, slopes = integration.change_and_slopes(motor, x, u, theta)
+    np.testing.assert_allclose(moved, integration.change(motor, x, u, theta), rtol=1e-12)
+    truth = linalg.expm(motor.jacobian(*theta) * motor.step) - np.eye(2)
+    np.testing.assert_allclose(slopes, truth, rtol=1e-3)
+
+    bent, u, theta = Fermenter(integrator=integrator, substeps=64), (4.0,), (0.6, 0.08)
+    x = np.array([2.0, 3.0])
+
+    def end(x):
+        rates = lambda _, x: np.array([float(rate) for rate in bent.rates(tuple(x), u, theta)])  # noqa: E731
+        return integrate.solve_ivp(rates, (0.0, bent.step), x, method="Radau", rtol=1e-10, atol=1e-12).y[:, -1]
+
+    truth = np.stack([(end(x + h) - end(x - h)) / 2e-4 for h in 1e-4 * np.eye(2)], axis=1) - np.eye(2)
+    _, slopes = integration.change_and_slopes(bent, tuple(jnp.asarray(x)), u, theta)
+    np.testing.assert_allclose(slopes, truth, atol=0.02 * np.abs(truth).max())
+
+
 def test_a_drift_that_is_stiff_and_bends_takes_rosenbrock_steps():
     system = Fermenter()
     how = integration.scheme(system)

@@ -81,9 +81,12 @@ def predicted(
     size = len(known.mean)
     shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*known.mean, *u, *theta)))
     x = tuple(jnp.broadcast_to(value, shape) for value in known.mean)
-    changes, jacobian = _linearised(
-        lambda x: integration.change(system, x, u, theta, length), x, _slopes_of_drift(system), shape
-    )
+    if integration.stiff(system):
+        changes, jacobian = integration.change_and_slopes(system, x, u, theta, length)
+    else:
+        changes, jacobian = _linearised(
+            lambda x: integration.change(system, x, u, theta, length), x, _slopes_of_drift(system), shape
+        )
     changes, jacobian = kernels.once((changes, jacobian))
     along = [[plus(entry, float(i == j)) for j, entry in enumerate(row)] for i, row in enumerate(jacobian)]
     at = theta if system.carries_noise else None

@@ -23,7 +23,8 @@ linear part are second derivatives of the drift, which take longer than all the 
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,10 @@ from nestbed.numerics.matrices import Matrix
 if TYPE_CHECKING:
     from nestbed.model.system import BaseSystem
 
-INTEGRATORS = ("euler", "rk4", "exponential", "rosenbrock")
+T = TypeVar("T")
+
+STIFF = ("exponential", "rosenbrock")
+INTEGRATORS = ("euler", "rk4", *STIFF)
 MISSED = 0.1
 """Share of the way that many small steps go, by which one Euler step may miss it."""
 NOTICED = 0.3
@@ -148,22 +152,75 @@ def _moved(
     start = tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in x)
 
     def part(now: Components, _: Any) -> tuple[Components, None]:
-        if how.integrator == "exponential":
-            drift, jacobian = _linear_part(system, now, u, theta)
-            moved = _flow(jacobian, drift, length, how.doublings)
-        elif how.integrator == "rosenbrock":
-            moved = _rosenbrock(system, now, u, theta, length)
+        if how.integrator in STIFF:
+            moved, _ = _followed(system, how, now, u, theta, length)
         elif how.integrator == "rk4":
             moved = _runge_kutta(system, now, u, theta, length)
         else:
             moved = tuple(length * rate for rate in system.rates(now, u, theta))
         return tuple(value + step for value, step in zip(now, moved, strict=True)), None
 
-    if how.substeps == 1:
-        end, _ = part(start, None)
-    else:  # gradients make each part again: what they would have to remember is more than caches hold
-        end, _ = jax.lax.scan(jax.checkpoint(part), start, length=how.substeps)
+    end = _in_parts(part, start, how.substeps)
     return tuple(value - before for value, before in zip(end, start, strict=True))
+
+
+def _in_parts(part: Callable[[T, Any], tuple[T, None]], start: T, count: int) -> T:
+    """Take the parts of a step one after the other."""
+    if count == 1:
+        return part(start, None)[0]
+    # gradients make each part again: what they would have to remember is more than caches hold
+    return jax.lax.scan(jax.checkpoint(part), start, length=count)[0]
+
+
+def change_and_slopes(
+    system: "BaseSystem", x: Components, u: Components, theta: Components, length: Any | None = None
+) -> tuple[Components, Matrix]:
+    """Return how far one step of a stiff scheme moves each state, and how that changes with where it starts.
+
+    The linear part that the scheme hangs on is held in each part of the step: exact for linear drifts, and as near as
+    the scheme itself for others. Its own slopes, which filters would differentiate twice more, compile for minutes.
+    """
+    how = scheme(system)
+    length = (system.step if length is None else length) / how.substeps
+    size = range(len(x))
+    nothing = jnp.zeros_like(x[0])
+    same = tuple(tuple(nothing + float(i == j) for j in size) for i in size)
+
+    def part(so_far: tuple[Components, Matrix], _: Any) -> tuple[tuple[Components, Matrix], None]:
+        now, along = so_far
+        moved, slopes = _followed(system, how, now, u, theta, length, sloped=True)
+        end = tuple(value + step for value, step in zip(now, moved, strict=True))
+        return (end, matrices.plus(along, matrices.product(slopes, along))), None
+
+    end, along = _in_parts(part, (x, same), how.substeps)
+    slopes = tuple(tuple(along[i][j] - float(i == j) for j in size) for i in size)
+    return tuple(value - before for value, before in zip(end, x, strict=True)), slopes
+
+
+def _followed(
+    system: "BaseSystem",
+    how: Scheme,
+    x: Components,
+    u: Components,
+    theta: Components,
+    length: Any,
+    sloped: bool = False,
+) -> tuple[Components, Matrix]:
+    """Return how far one part of a stiff step moves, and its slopes with the linear part held, if asked for."""
+    drift, jacobian = _linear_part(system, x, u, theta)
+
+    def linear(x: Components) -> Components:
+        return matrices.applied(jacobian, x)
+
+    if how.integrator == "exponential":
+        columns = matrices.transposed(jacobian) if sloped else ()
+        moved, *pushed = _flow(jacobian, (drift, *columns), length, how.doublings, straight=not sloped)
+    else:
+        implicit = matrices.inverse(matrices.plus_identity(_small_or_stacked(jacobian), -0.5 * length))
+        moved = _rosenbrock(lambda x: system.rates(x, u, theta), x, drift, length, implicit)
+        units = [tuple(jnp.full_like(value, float(i == j)) for i, value in enumerate(x)) for j in range(len(x))]
+        pushed = [_rosenbrock(linear, unit, linear(unit), length, implicit) for unit in units] if sloped else []
+    return moved, tuple(zip(*pushed, strict=True))
 
 
 def noise(
@@ -252,6 +309,11 @@ def scheme(system: "BaseSystem") -> Scheme:
         if not _reached(system, seen) or np.quantile(missed(system, seen, seen.euler), OFTEN, axis=1).max() <= 1.0:
             return Scheme("euler", 1, 0)
         return _closer(system, seen)
+
+
+def stiff(system: "BaseSystem") -> bool:
+    """Return whether steps hang on the linear part of the drift."""
+    return not system.one_euler_step and scheme(system).integrator in STIFF
 
 
 def _closer(system: "BaseSystem", seen: predictive.Visited) -> Scheme:
@@ -398,16 +460,17 @@ def _runge_kutta(system: "BaseSystem", x: Components, u: Components, theta: Comp
     return tuple(length / 6.0 * (a + 2.0 * b + 2.0 * c + d) for a, b, c, d in zip(one, two, three, four, strict=True))
 
 
-def _rosenbrock(system: "BaseSystem", x: Components, u: Components, theta: Components, length: float) -> Components:
-    """Return how far Rodas3 moves (Sandu et al. 1997): four stages, L-stable, of order three."""
-    drift, jacobian = _linear_part(system, x, u, theta)
-    jacobian = jacobian if len(x) <= FEW else matrices.stacked(jacobian)
-    implicit = matrices.inverse(matrices.plus_identity(jacobian, -0.5 * length))
+def _rosenbrock(
+    rates: Callable[[Components], Components], x: Components, drift: Components, length: Any, implicit: Matrix
+) -> Components:
+    """Return how far Rodas3 moves (Sandu et al. 1997): four stages, L-stable, of order three.
+
+    `implicit` is (I − ½ h J)⁻¹.
+    """
 
     def stage(at: tuple[Components, ...], *before: tuple[float, Components]) -> Components:
         moved = tuple(sum(parts, start=value) for value, *parts in zip(x, *at, strict=True))
-        rates = system.rates(moved, u, theta) if at else drift
-        pushed = [0.5 * length * rate for rate in rates]
+        pushed = [0.5 * length * rate for rate in (rates(moved) if at else drift)]
         for share, other in before:
             pushed = [value + share * part for value, part in zip(pushed, other, strict=True)]
         return matrices.applied(implicit, tuple(pushed))
@@ -429,27 +492,33 @@ def _small_step(jacobian: Matrix, length: float) -> tuple[Matrix, Matrix, Matrix
     return small, matrices.plus_identity(matrices.product(small, inner), 1.0), matrices.scaled(inner, length)
 
 
-def _flow(jacobian: Matrix, drift: Components, length: float, doublings: int) -> Components:
-    """Return ∫ e^{Js} ds · drift over a step, by doubling a small one.
+def _flow(
+    jacobian: Matrix, vectors: tuple[Components, ...], length: Any, doublings: int, *, straight: bool = True
+) -> tuple[Components, ...]:
+    """Return ∫ e^{Js} ds · v over a step for each vector, by doubling a small one, in one straight program or a loop.
 
     Where the drift is so fast that even the small step's series would explode, the time that is followed is shorter:
     what is fast has settled by then.
     """
-    straight = len(drift) <= FEW
-    jacobian = jacobian if straight else matrices.stacked(jacobian)
+    straight = straight and len(jacobian) <= FEW
+    jacobian = _small_or_stacked(jacobian)
     share = jnp.minimum(1.0, 2.0**doublings * REACH / jnp.maximum(length * matrices.size(jacobian), REACH))
     share = jax.lax.stop_gradient(share)
-    jacobian, drift = matrices.scaled(jacobian, share), tuple(share * rate for rate in drift)
+    jacobian = matrices.scaled(jacobian, share)
     _, along, integral = _small_step(jacobian, length / 2**doublings)
 
     def double(so_far: Any, _: Any) -> Any:
         moved, along = so_far
-        more = matrices.applied(along, moved)
-        return (tuple(a + b for a, b in zip(moved, more, strict=True)), matrices.product(along, along)), None
+        more = tuple(matrices.applied(along, vector) for vector in moved)
+        return (matrices.plus(moved, more), matrices.product(along, along)), None
 
-    begun = matrices.applied(integral, drift), along
-    (moved, _), _ = jax.lax.scan(double, begun, length=doublings, unroll=_unrolled(doublings, straight))
-    return moved
+    begun = tuple(matrices.applied(integral, tuple(share * value for value in vector)) for vector in vectors)
+    (moved, _), _ = jax.lax.scan(double, (begun, along), length=doublings, unroll=_unrolled(doublings, straight))
+    return cast(tuple[Components, ...], moved)
+
+
+def _small_or_stacked(jacobian: Matrix) -> Matrix:
+    return jacobian if len(jacobian) <= FEW else matrices.stacked(jacobian)
 
 
 GAUSS = (0.5 - 0.5 / math.sqrt(3.0), 0.5 + 0.5 / math.sqrt(3.0))
@@ -459,7 +528,7 @@ GAUSS = (0.5 - 0.5 / math.sqrt(3.0), 0.5 + 0.5 / math.sqrt(3.0))
 def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
     """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal."""
     straight = len(jacobian) <= FEW
-    jacobian = jacobian if straight else matrices.stacked(jacobian)
+    jacobian = _small_or_stacked(jacobian)
     part = length / 2**doublings
     _, along, _ = _small_step(jacobian, part)
     whole = isinstance(entering[0], tuple)
