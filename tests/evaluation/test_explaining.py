@@ -131,6 +131,7 @@ def test_inputs_in_other_units_are_told():
     assert "check the units" in found.sentence
 
 
+@pytest.mark.slow
 def test_half_the_noise_an_outlier_and_a_delay_are_told():
     observations, designs = recorded(Tank(), 2)
     wide = observations + 0.2 * DRAW.standard_normal(observations.shape)
