@@ -15,7 +15,7 @@ except ImportError:
     raise extra("gymnasium", "gymnasium") from None
 
 
-class Environment(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class Environment(gymnasium.Env[Any, Any]):
     """A simulated rig of a system, whose parameters are drawn anew at every reset, as an environment.
 
     An action is a design, an observation what sensors show. The reward is 0: what an experiment gains hangs on a
@@ -38,10 +38,10 @@ class Environment(gymnasium.Env[Any, Any]):  # type: ignore[misc]
         word = int(self.np_random.integers(2**31))
         self.rig = Simulated(self.system, jax.random.key(word), (options or {}).get("theta"))
         self._done = 0
-        return self.rig.reset(), {"parameters": self.rig.parameters}
+        return self.rig.reset(), {"parameters": dict(self.rig.parameters)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Do one experiment."""
         y = self.rig.apply(self.system.designs.clip(np.asarray(action, float)))
         self._done += 1
-        return y, 0.0, False, self._done >= self.horizon, {"parameters": self.rig.parameters}
+        return y, 0.0, False, self._done >= self.horizon, {"parameters": dict(self.rig.parameters)}

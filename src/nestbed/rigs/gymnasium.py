@@ -37,6 +37,7 @@ class Gymnasium:
                 f"the actions of {self.environment} are {space}, but a rig needs continuous ones, a Box; choose "
                 "another environment."
             )
+        self.space = space
         self.seed, self.seen, self.scale, self.ended = seed, seen, scale, False
 
     def reset(self) -> Float[np.ndarray, " dy"]:
@@ -47,9 +48,9 @@ class Gymnasium:
 
     def apply(self, u: Any) -> Float[np.ndarray, " dy"]:
         """Do one step."""
-        space = self.environment.action_space
         if self.ended:
             return np.full_like(self._last, np.nan)
+        space = self.space
         action = np.clip(np.reshape(self.scale(u), space.shape), space.low, space.high).astype(space.dtype)
         observation, _, terminated, truncated, _ = self.environment.step(action)
         self.ended = bool(terminated or truncated)

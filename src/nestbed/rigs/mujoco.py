@@ -51,6 +51,7 @@ class Mujoco:
         self.data.ctrl[:] = np.asarray(u, float).reshape(-1)
         for _ in range(self.substeps):
             self._mujoco.mj_step(self.model, self.data)
+        self._mujoco.mj_forward(self.model, self.data)  # else sensors show what was before the last of the steps
         return self._shown()
 
     def _shown(self) -> Float[np.ndarray, " dy"]:

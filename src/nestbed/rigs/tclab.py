@@ -1,5 +1,6 @@
 """The temperature-control lab, the board or its emulator, by the package `tclab`."""
 
+import time as clocks
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ class TemperatureLab:
             raise extra("tclab", "tclab") from None
         self.seconds, self.heater, self.emulated, self.ambient = seconds, heater, emulated, ambient
         self.lab: Any = tclab.TCLabModel(synced=False) if emulated else tclab.TCLab()
-        self._now = 0.0
+        self._now, self._since = 0.0, clocks.monotonic()
 
     def reset(self) -> Float[np.ndarray, " 1"]:
         """Switch the heater off and measure."""
         self._power(0.0)
         if self.ambient is None:
             self.ambient = self._temperature()
+        self._since = clocks.monotonic() - self._now
         return self._seen()
 
     def apply(self, u: Any) -> Float[np.ndarray, " 1"]:
@@ -53,7 +55,9 @@ class TemperatureLab:
         return np.array([self._temperature() - (self.ambient or 0.0)])
 
     def _wait(self) -> None:
-        """Let time pass: that of the emulator is told, that of the board is the clock's."""
+        """Let time pass: that of the emulator is told; for that of the board one waits, from one sample to the next."""
         self._now += self.seconds
         if self.emulated:
             self.lab.update(self._now)
+        else:
+            clocks.sleep(max(0.0, self._since + self._now - clocks.monotonic()))
