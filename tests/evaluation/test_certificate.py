@@ -357,6 +357,38 @@ def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
     assert found.mixed.mean() > (0.99 if kind is Squared else 0.0)
 
 
+def test_two_modes_are_weighed_by_several_fits():
+    """Between the bounds by quadrature of 2048 other records, within 4.5 errors, from as many records as are afforded;
+    no particle is led from the prior.
+    """
+    system = Squared()
+    policy = nb.policies.Random(system)
+    judge = judging.Judge(KEY, system, policy, system.horizon, 64, None)
+    judge.probe()
+    assert judge.ways == [weighing.by_fits]
+    truth = gains_by_quadrature(system, policy, 2048)
+    found = nb.certificate(KEY, system, policy)
+    assert found.records == judging.AFFORDED[weighing.by_fits]
+    error = np.hypot(truth.std() / np.sqrt(len(truth)), found.standard_error)
+    assert within(found.mean, truth.mean(), error)
+    assert found.upper - found.lower < 0.02
+
+
+def test_the_same_rigs_are_met_whatever_is_weighed_together():
+    """Records of small blocks are those of a large one."""
+    system = Squared()
+    judge = judging.Judge(KEY, system, nb.policies.Random(system), system.horizon, 64, None)
+    theta, record, *_ = judge.rigs(0)
+    judge.ways = [weighing.by_fits]
+    parts = [judge.rigs(i) for i in range(2)]
+    size = judge.size
+    assert size < len(theta[0])
+    for i, (own, seen, *_) in enumerate(parts):
+        np.testing.assert_array_equal(own[0], theta[0][i * size : (i + 1) * size])
+        np.testing.assert_array_equal(seen.observations, record.observations[i * size : (i + 1) * size])
+    assert not np.array_equal(*(jax.random.key_data(part[2]) for part in parts))
+
+
 def test_without_the_fallback_two_modes_would_be_told_by_the_gap(monkeypatch):
     """One Gaussian sees half of the posterior: the upper bound is log 2 too high, the lower one far too low."""
     monkeypatch.setattr(judging.Judge, "probe", lambda self: False)

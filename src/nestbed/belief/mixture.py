@@ -1,8 +1,9 @@
-"""A proposal for posteriors that are no Gaussian: several modes, a banana, a ridge.
+"""Proposals for posteriors that are no Gaussian: several modes, a banana, a ridge.
 
-Particles are led from the prior to the posterior of a record through tempered likelihoods, and a Student's t with the
-local Gauss–Newton curvature is laid around some of them. The particles only say where the proposal is; draws from it
-are weighted exactly, so that nothing hangs on how well they have moved.
+Where fits may end in modes that hold little (`of_fits`), several of them are taken together, from starts all over the
+prior. For any shape (`fit`), particles are led from the prior to the posterior of a record through tempered
+likelihoods, and a Student's t with the local Gauss–Newton curvature is laid around some of them. Fits and particles
+only say where the proposal is; draws from it are weighted exactly, so that nothing hangs on how well they have moved.
 """
 
 import math
@@ -31,15 +32,25 @@ LEVELS = 100
 """Most temperatures."""
 LANES = 2 + 3 * MOVES
 """Streams of random numbers that each temperature takes."""
+LOOKED, FITS, LEFT = 512, 16, 0.5
+"""Draws of the prior that starts are chosen from, how many fits start there, and the share of the draws that is left to
+choose from."""
+STEPS, BOLD = 24, 6
+"""Gauss–Newton steps of each fit, and how many of them are whole ones."""
+SOFTENED = 0.5
+"""Power of the fits' masses by which they share the draws: Laplace's approximation may be far off."""
+ANYWHERE = 1 / 16
+"""Share of the draws that the prior has beside fits."""
 
 
 class Mixture(NamedTuple):
-    """PARTS Student's t distributions and the prior, of equal weight, for each of C records.
+    """K Student's t distributions and the prior, for each of C records.
 
     The prior bounds what a place that no other part reaches can weigh.
     """
 
-    parts: Proposal  # of C × PARTS rows
+    parts: Proposal  # of C × K rows
+    log_shares: Float[Array, "C K1"]  # of each part and, last, of the prior
     prior: Prior
     free: tuple[bool, ...]  # the coordinates that it is of
 
@@ -48,7 +59,8 @@ class Mixture(NamedTuple):
         normals, gammas, choice, anywhere = numbers
         _, rows, _ = normals.shape
         count = self.parts.location.shape[0] // rows
-        chosen = (choice * (count + 1)).astype(jnp.int32)
+        below = jnp.cumsum(jnp.exp(self.log_shares), axis=1)[:, :-1]
+        chosen = jnp.sum(choice[:, :, None] >= below[:, None, :], axis=-1, dtype=jnp.int32)
         index = jnp.arange(rows)[:, None] * count + jnp.minimum(chosen, count - 1)
         steps = proposal.heavy(normals, gammas)
         location, spread = self.parts.location, self.parts.spread
@@ -62,9 +74,9 @@ class Mixture(NamedTuple):
         rows, size = w[0].shape
         count = self.parts.location.shape[0] // rows
         each = self.parts.log_density(tuple(jnp.repeat(value, count, axis=0) for value in w))
-        parts = jax.nn.logsumexp(each.reshape(rows, count, size), axis=1)
+        parts = jax.nn.logsumexp(each.reshape(rows, count, size) + self.log_shares[:, :-1, None], axis=1)
         anywhere = proposal.log_marginal(self.prior, self._position(w), self.free)
-        return jnp.logaddexp(parts, anywhere) - math.log(count + 1)
+        return jnp.logaddexp(parts, anywhere + self.log_shares[:, -1:])
 
     def random_numbers(self, key: jax.Array, shape: tuple[int, int, int], lane: Any = 0) -> tuple[Any, ...]:
         """Return what `draw` takes, for shape (d, C, M), from three lanes of a key."""
@@ -97,7 +109,35 @@ def fit(
     centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
     repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, PARTS, axis=0), record)
     parts = proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w)), free)
-    return Mixture(parts if all(free) else parts.restricted(free), likelihood.system.parameters, free)
+    evenly = jnp.full((record.designs.shape[0], PARTS + 1), -math.log(PARTS + 1))
+    return Mixture(parts if all(free) else parts.restricted(free), evenly, likelihood.system.parameters, free)
+
+
+def of_fits(
+    key: jax.Array,
+    likelihood: Likelihood,
+    record: Record,
+    count: Int[Array, ""],
+    held: tuple[Any, ...] | None = None,
+) -> Mixture:
+    """Return a mixture of fits to each record from starts all over the prior; arguments are those of `fit`."""
+    prior, rows = likelihood.system.parameters, record.designs.shape[0]
+    held = held or (None,) * len(prior.names)
+    free = tuple(value is None for value in held)
+    w = proposal.given(prior, proposal.whiten(prior, prior.sample(key, (rows, LOOKED))), held)
+    theta = prior.constrain(proposal.unwhiten(prior, w))
+    _, log_likelihood = history.log_likelihood(likelihood, history.tabulate(record), count, theta)
+    likely = jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood)
+    softened = tempered(jnp.zeros((rows, LOOKED)), likely, LEFT)
+    chosen = resampling.systematic(noise.uniforms(key, (rows, 1), 1), softened)[:, :: LOOKED // FITS]
+    chosen = chosen.at[:, 0].set(jnp.argmax(likely, axis=1).astype(chosen.dtype))
+    starts = jnp.stack([jnp.take_along_axis(value, chosen, axis=1) for value in w], axis=-1)
+    repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, FITS, axis=0), record)
+    found = proposal.fit(likelihood, repeated, count, starts.reshape(-1, len(w)), steps=STEPS, bold=BOLD, free=free)
+    mass = SOFTENED * jnp.where(jnp.isnan(found.log_mass), -jnp.inf, found.log_mass).reshape(rows, FITS)
+    shares = jax.nn.log_softmax(mass, axis=1) + math.log1p(-ANYWHERE)
+    log_shares = jnp.concatenate([shares, jnp.full((rows, 1), math.log(ANYWHERE))], axis=1)
+    return Mixture(found if all(free) else found.restricted(free), log_shares, prior, free)
 
 
 class _Particles(NamedTuple):

@@ -154,7 +154,7 @@ def certificate(
     policy: Policy,
     *,
     horizon: int | None = None,
-    records: int = 1024,
+    records: int | None = None,
     draws: int = 64,
     accuracy: float | None = None,
     target: Wanted | Sequence[Wanted] | Target | None = None,
@@ -167,7 +167,8 @@ def certificate(
         system: the model.
         policy: what chooses the designs.
         horizon: T, experiments per record; by default the system's.
-        records: how many are simulated, at first.
+        records: how many are simulated, at first; by default 1024, or 256 where one Gaussian does not fit posteriors,
+            which take long then.
         draws: L, parameters drawn for each record; the bounds come together as 1 / L.
         accuracy: in nats; more records are simulated until the interval reaches no further to either side.
         target: names of the parameters of interest, the others being nuisance; all by default. Or what follows from
@@ -181,8 +182,8 @@ def certificate(
     checks.instance(system)
     adequacy.check(system)
     horizon = system.horizon if horizon is None else horizon
-    at_least_one(horizon=horizon, records=records, draws=draws)
-    if records < 2:
+    at_least_one(horizon=horizon, records=1 if records is None else records, draws=draws)
+    if records == 1:
         raise NestbedError("records is 1, but at least 2 are needed for an interval; give more, such as 1024.")
     check_accuracy(accuracy)
     wanted = targeted(system, target)

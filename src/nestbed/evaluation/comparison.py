@@ -140,7 +140,7 @@ def compare(
     policies: Mapping[str, Policy],
     *,
     horizon: int | None = None,
-    records: int = 1024,
+    records: int | None = None,
     draws: int = 64,
     accuracy: float | None = None,
     target: Wanted | Sequence[Wanted] | Target | None = None,
@@ -154,7 +154,7 @@ def compare(
         system: the model.
         policies: by name.
         horizon: T, experiments per record; by default the system's.
-        records: how many are simulated with each policy, at first.
+        records: how many are simulated with each policy, at first; by default as many as `nb.certificate` has.
         draws: L, parameters drawn for each record.
         accuracy: in nats; more records are simulated until every interval reaches no further to either side.
         target: parameters of interest or what follows from them, as `nb.certificate` takes it; all by default.

@@ -1,14 +1,17 @@
 """Simulated records, each weighed as its posterior needs it: what certificates are made of."""
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from nestbed.evaluation import experiments, level_sets, weighing
 from nestbed.evaluation.weighing import Weighed
+from nestbed.information import effort
 from nestbed.likelihood.base import Record
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
@@ -24,12 +27,17 @@ AT_ONCE = 32
 MORE = 8
 """Draws from a mixture, for each that one Gaussian would give: it fits less well."""
 GOOD = 0.3
-"""Effective share of the draws above which a fit is good."""
+"""Effective share of the draws above which a fit is good; with more draws a smaller one is."""
 AGAIN = 2
 """How often a poor fit is tried from other starts."""
-FAR, MISSED = 64.0, 2
-"""How many times the weight of a draw that of θ₀ has where the fit missed it, and in how many records of a block that
-tells of modes that fits do not know."""
+MISSED = 0.01
+"""Nats between the bounds, beyond what the number of draws leaves, that tell of modes which fits do not know."""
+AFFORDED = {weighing.by_gaussian: 1024, weighing.by_fits: 256, weighing.by_mixture: 256}
+"""Records of a certificate unless told: those that one Gaussian does not fit take up to a hundred times as long."""
+DEAR, FEWER = 50_000_000, 4
+"""Operations of one record's information above which there are fewer records, one for so many."""
+LOOKED_AT = 128
+"""Records that tell whether a slower way of weighing them is enough."""
 PROBE = 2**32 - 1
 """The block that is only looked at, so that no bound knows what was found."""
 
@@ -64,31 +72,62 @@ class Judge:
             else:
                 self.level = target
         self.done: list[list[Weighed]] = []
-        self.hidden_modes = [False] * len(self.free)
+        self.ways: list[Any] = [weighing.by_gaussian] * len(self.free)
+        self.simulated = functools.lru_cache(maxsize=4)(self._simulated)
 
-    def judge(self, total: int, progress: Watch[Progress] | None) -> Judged:
-        """Judge `total` records; those that are there already are kept."""
+    @property
+    def size(self) -> int:
+        """How many records are weighed together."""
+        return TOGETHER if all(way is weighing.by_gaussian for way in self.ways) else AT_ONCE
+
+    @property
+    def afforded(self) -> int:
+        """How many records do not take too long."""
+        dear = effort.operations(self.system, self.horizon) > DEAR
+        return min(AFFORDED[way] for way in self.ways) // (FEWER if dear else 1)
+
+    def judge(self, total: int | None, progress: Watch[Progress] | None) -> Judged:
+        """Judge `total` records, or as many as are not too dear; those that are there already are kept."""
         first = len(self.done)
-        count = total - first * TOGETHER
         if not first:
             self.probe()
+        total = self.afforded if total is None else total
+        count = total - first * self.size
         if count > 0:
-            self.done += blocks.run(count, TOGETHER, lambda i: self.block(first + i), progress, "certificate")
+            self.done += blocks.run(count, self.size, lambda i: self.block(first + i), progress, "certificate")
         return self.bounded(jax.tree.map(lambda *parts: np.concatenate(parts)[:total], *self.done))
 
     def probe(self) -> None:
-        """Find out whether fits miss parts of the posterior without their draws telling: by θ₀ of other records."""
-        theta, record, draw_key, _ = self.rigs(PROBE)
-        for i, free in enumerate(self.free):
-            found = self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws, free)
-            ratio = self.draws * found.own / np.maximum(1.0 - found.own, 1e-300)
-            self.hidden_modes[i] = int(np.sum((ratio > FAR) & (found.pilot >= GOOD))) >= MISSED
+        """Find out whether fits miss parts of the posterior without their draws telling: by θ₀ of other records.
 
-    def rigs(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
-        """Return one block of records with their parameters, and keys for what is drawn for them, and once more."""
+        One fit may end in a mode that holds little; several are taken together then, and where these miss parts too,
+        mixtures that are led from everywhere.
+        """
+        theta, record, draw_key, _ = self._simulated(PROBE)
+        for i, free in enumerate(self.free):
+            one = self.weigh(weighing.by_gaussian, draw_key, theta, record, self.horizon, self.draws, free)
+            if _missed(one, GOOD, self.draws) <= MISSED:
+                continue
+            self.ways[i] = weighing.by_fits
+            again = self.again(weighing.by_fits, draw_key, theta, record, self.horizon, free, np.arange(LOOKED_AT))
+            if _missed(again, GOOD / MORE, MORE * self.draws) > MISSED:
+                self.ways[i] = weighing.by_mixture
+
+    def _simulated(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
+        """Return records with their parameters, and keys for what is drawn for them, and once more."""
         simulation_key, draw_key, mend_key = jax.random.split(jax.random.fold_in(self.key, index), 3)
         theta, record = experiments.simulated(simulation_key, self.system, self.policy, self.horizon, TOGETHER)
         return theta, record, draw_key, mend_key
+
+    def rigs(self, index: int) -> tuple[Components, Record, jax.Array, jax.Array]:
+        """Return one block of records: the same ones, whatever their number in a block."""
+        parts = TOGETHER // self.size
+        theta, record, *keys = self.simulated(index // parts)
+        if parts == 1:
+            return theta, record, keys[0], keys[1]
+        rows = np.arange(self.size) + index % parts * self.size
+        own = [jax.random.fold_in(key, index % parts) for key in keys]
+        return *jax.tree.map(lambda leaf: leaf[rows], (theta, record)), own[0], own[1]
 
     def block(self, index: int) -> list[Weighed]:
         """Return one block of records, weighed as each needs it."""
@@ -100,20 +139,20 @@ class Judge:
     ) -> list[Weighed]:
         """Weigh the first `count` experiments of records; again those whose posterior is no single Gaussian."""
         found = []
-        for question, (free, hidden) in enumerate(zip(self.free, self.hidden_modes, strict=True)):
-            key = jax.random.fold_in(draw_key, question)
-            one = self.weigh(weighing.by_gaussian, key, theta, record, count, self.draws, free)
-            if not hidden:
+        for question, (free, way) in enumerate(zip(self.free, self.ways, strict=True)):
+            key, everyone = jax.random.fold_in(draw_key, question), np.arange(len(theta[0]))
+            mend = jax.random.fold_in(mend_key, question)
+            if way is weighing.by_gaussian:
+                one = self.weigh(way, key, theta, record, count, self.draws, free)
                 self.try_again(one, key, theta, record, count, free)
-            poor = np.flatnonzero((one.pilot < GOOD) | hidden)
-            for i in range(0, len(poor), AT_ONCE):
-                rows = np.resize(poor[i : i + AT_ONCE], AT_ONCE)
-                taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))  # noqa: B023
-                key = jax.random.fold_in(jax.random.fold_in(mend_key, question), i)
-                again = self.weigh(weighing.by_mixture, key, taken[0], taken[1], count, MORE * self.draws, free)
-                filled = len(poor[i : i + AT_ONCE])
+                poor = np.flatnonzero(one.pilot < GOOD)
+            else:
+                one = self.again(way, key, theta, record, count, free, everyone)
+                poor = np.flatnonzero((one.pilot < GOOD / MORE) & (way is weighing.by_fits))
+            if len(poor):
+                again = self.again(weighing.by_mixture, mend, theta, record, count, free, poor)
                 for old, new in zip(one, again, strict=True):
-                    old[rows[:filled]] = new[:filled]
+                    old[poor] = new
             found.append(one)
         if self.level is not None:
             key = jax.random.fold_in(draw_key, len(found))
@@ -128,6 +167,28 @@ class Judge:
                 )
             found.append(one)
         return found
+
+    def again(
+        self,
+        how: Any,
+        key: jax.Array,
+        theta: Components,
+        record: Record,
+        count: int,
+        free: tuple[bool, ...],
+        chosen: Int[np.ndarray, " R"],
+    ) -> Weighed:
+        """Weigh the chosen records by mixtures, a few at a time."""
+
+        def some(i: int) -> Weighed:
+            first = i * AT_ONCE
+            rows = np.resize(chosen[first : first + AT_ONCE], AT_ONCE)
+            taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))
+            mine = jax.random.fold_in(key, first)
+            return self.weigh(how, mine, taken[0], taken[1], count, MORE * self.draws, free)
+
+        parts = blocks.run(len(chosen), AT_ONCE, some)
+        return jax.tree.map(lambda *values: np.concatenate(values)[: len(chosen)], *parts)
 
     def try_again(
         self,
@@ -176,7 +237,7 @@ class Judge:
         plain = np.stack([below - joint.including, above - joint.excluding], axis=-1)
         lower, upper = controls.adjusted(plain, joint.controls).T
         ess = np.min([one.ess for one in found], axis=0)
-        mixed = np.any([one.pilot == weighing.MIXED for one in found], axis=0)
+        mixed = np.any([one.pilot == weighing.MIXED for one in found], axis=0) | (weighing.by_fits in self.ways)
         elsewhere = np.zeros(len(ess), bool) if self.level is None else given[0].pilot == level_sets.ELSEWHERE
         return Judged(lower, upper, ess, mixed, elsewhere)
 
@@ -190,3 +251,10 @@ class Judge:
             return self.bounded(self.weighed(draw_key, mend_key, theta, record, t + 1))
 
         return blocks.run(self.horizon, 1, after)
+
+
+def _missed(found: Weighed, good: float, draws: int) -> float:
+    """Return by how much θ₀ parts the bounds where draws seem good, beyond what their number does, in nats."""
+    own = found.own[found.pilot >= good]
+    with np.errstate(divide="ignore"):
+        return float(np.mean(-np.log1p(-own))) - math.log1p(1.0 / draws) if len(own) else 0.0

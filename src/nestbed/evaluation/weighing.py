@@ -65,6 +65,24 @@ def by_gaussian(
 
 
 @eqx.filter_jit
+def by_fits(
+    key: jax.Array,
+    system: BaseSystem,
+    theta: Components,
+    record: Record,
+    count: Int[Array, ""],
+    draws: int,
+    free: tuple[bool, ...],
+    target: Target | None = None,
+) -> Weighed:
+    """Weigh records by fits from several starts each, taken together: for posteriors whose modes mislead one fit."""
+    fit_key, draw_key = jax.random.split(key)
+    own = own_of(system, theta)
+    fitted = mixture.of_fits(fit_key, likelihoods.of(system), record, count, _held(own, free))
+    return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=PILOT)
+
+
+@eqx.filter_jit
 def by_mixture(
     key: jax.Array,
     system: BaseSystem,
@@ -78,9 +96,13 @@ def by_mixture(
     """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
     fit_key, draw_key = jax.random.split(key)
     own = own_of(system, theta)
-    held = tuple(None if is_free else value for value, is_free in zip(own, free, strict=True))
-    fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, held)
+    fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, _held(own, free))
     return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=0)
+
+
+def _held(own: Components, free: tuple[bool, ...]) -> tuple[Any, ...]:
+    """Return the coordinates that are given, and None for those that are free."""
+    return tuple(None if is_free else value for value, is_free in zip(own, free, strict=True))
 
 
 def own_of(system: BaseSystem, theta: Components) -> Components:
@@ -103,7 +125,7 @@ def likeliest(
     """
     prior, likelihood = system.parameters, likelihoods.of(system)
     w = proposal.whiten(prior, prior.sample(key, (record.designs.shape[0], STARTS)))
-    w = proposal.given(prior, w, tuple(None if is_free else value for value, is_free in zip(own, free, strict=True)))
+    w = proposal.given(prior, w, _held(own, free))
     table = history.tabulate(record)
     theta = prior.constrain(proposal.unwhiten(prior, w))
     _, log_likelihood = history.log_likelihood(likelihood, table, count, theta)

@@ -154,7 +154,7 @@ def _read(system: "BaseSystem") -> set[str]:
     object.__getattribute__(spy, "__dict__").update(vars(system))
     named = system.state, system.designs.names, system.parameter_names
     x, u, theta = (_components(len(names), ()) for names in named)
-    for call in (spy.rates, spy.variance):
+    for call in (spy.equations, spy.variance):
         jax.eval_shape(call, x, u, theta)
     if callable(getattr(spy, "features", None)):
         jax.eval_shape(lambda x, u: spy.features(system.State(*x), system.Design(*u)), x, u)
@@ -215,7 +215,7 @@ def functions(system: "BaseSystem") -> None:
         u = _components(len(system.designs.names), one)
         theta = _components(len(system.parameter_names), many)
         with traceable(f"the drift of {system.name}"):
-            rates = jax.eval_shape(system.rates, x, u, theta)
+            rates = jax.eval_shape(system.equations, x, u, theta)
         _shapes(system, "drift", rates, many)
         if callable(system.diffusion):
             named = system.State(*x), system.Design(*u), system.Theta(*theta)

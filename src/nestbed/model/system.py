@@ -22,6 +22,7 @@ import numpyro.distributions as dist
 from nestbed.model import checks, factors, integration, predictive, sensors
 from nestbed.model.box import Box
 from nestbed.model.prior import Components, Prior
+from nestbed.numerics import edges, programs
 from nestbed.numerics.errors import NestbedError, did_you_mean
 
 
@@ -197,8 +198,13 @@ class BaseSystem(ABC):
         return self.replace(prior={names: factors.normal(transforms, mean, covariance)})
 
     @abstractmethod
+    def equations(self, x: Components, u: Components, theta: Components) -> Components:
+        """Return the user's drift of each state, component by component, as it is written."""
+
     def rates(self, x: Components, u: Components, theta: Components) -> Components:
-        """Return the drift of each state, component by component."""
+        """Return the drift of each state, component by component, with slopes at the edge of roots too."""
+        equations = edges.sloped(self.equations) if _has_roots(self) else self.equations
+        return equations(x, u, theta)
 
     def mean(self, x: Components, u: Components, theta: Components) -> Components:
         """Return the mean of the next state, component by component."""
@@ -282,7 +288,7 @@ class System(BaseSystem):
     def drift(self, x: Any, u: Any, theta: Any) -> Any:
         """Return the time derivative of each state; `x.angle` and the like are arrays that broadcast."""
 
-    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+    def equations(self, x: Components, u: Components, theta: Components) -> Components:
         """Return the user's drift as a tuple."""
         rates = self.drift(self.State(*x), self.Design(*u), self.Theta(*theta))
         return tuple(rates) if isinstance(rates, tuple | list) else (rates,)
@@ -299,7 +305,7 @@ class VectorSystem(BaseSystem):
     def drift(self, x: jax.Array, u: jax.Array, theta: jax.Array) -> jax.Array:
         """Return the time derivative, (state_dim,), of one state under one design and one parameter vector."""
 
-    def rates(self, x: Components, u: Components, theta: Components) -> Components:
+    def equations(self, x: Components, u: Components, theta: Components) -> Components:
         """Apply the user's drift to every broadcast element."""
         shape = jnp.broadcast_shapes(*(jnp.shape(value) for value in (*x, *u, *theta)))
 
@@ -315,6 +321,14 @@ class VectorSystem(BaseSystem):
         rows = [jnp.stack([jnp.broadcast_to(v, shape).ravel() for v in part], axis=-1) for part in (x, theta)]
         shown = jax.vmap(lambda x, theta: jnp.atleast_1d(self.observe(x, theta)))(*rows)  # type: ignore[attr-defined]
         return tuple(shown[:, i].reshape(shape) for i in range(shown.shape[-1]))
+
+
+@programs.cached(maxsize=64)
+def _has_roots(system: BaseSystem) -> bool:
+    """Return whether the drift takes roots, which have no slope at 0."""
+    number = jax.ShapeDtypeStruct((), float)
+    names = system.state, system.design_names, system.parameter_names
+    return edges.has_roots(system.equations, *(tuple(number for _ in each) for each in names))
 
 
 def _settings(kind: type) -> dict[str, Any]:

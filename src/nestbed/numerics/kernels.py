@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
-from nestbed.numerics import elementary
+from nestbed.numerics import elementary, rewriting
 
 T = TypeVar("T")
 
@@ -37,11 +36,7 @@ def faster(function: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(function)
     def run(*arguments: Any) -> T:
-        if not _on_cpu():
-            return function(*arguments)
-        traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        found = jaxpr_as_fun(traced.replace(jaxpr=_faster(traced.jaxpr)))(*jax.tree.leaves(arguments))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        return (rewriting.rewritten(function, FASTER) if _on_cpu() else function)(*arguments)
 
     return run
 
@@ -79,30 +74,3 @@ FASTER: dict[str, Callable[[Any], Any]] = {
     "exp": _once(jnp.exp),  # fast already, but taken for cheap
 }
 """What stands for functions of doubles."""
-
-
-def _faster(jaxpr: Jaxpr) -> Jaxpr:
-    """Return equations with faster functions in them."""
-    return jaxpr.replace(eqns=[_equation(equation) for equation in jaxpr.eqns])
-
-
-def _equation(equation: JaxprEqn) -> JaxprEqn:
-    found, value = FASTER.get(equation.primitive.name), equation.outvars[0].aval if equation.outvars else None
-    if found is not None and getattr(value, "dtype", None) == jnp.float64:
-        call = jax.make_jaxpr(found)(value).jaxpr.eqns[0]
-        return call.replace(invars=equation.invars, outvars=equation.outvars)
-    return equation.replace(params={name: _inside(value) for name, value in equation.params.items()})
-
-
-def _inside(value: Any) -> Any:
-    """Return a parameter of an equation with faster functions in the equations that it holds, if there are any."""
-    if isinstance(value, ClosedJaxpr):
-        return value.replace(jaxpr=_faster(value.jaxpr))
-    if isinstance(value, Jaxpr):
-        return _faster(value)
-    if not isinstance(value, tuple | list):
-        return value
-    parts = [_inside(part) for part in value]
-    if all(new is old for new, old in zip(parts, value, strict=True)):
-        return value
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,6 @@ FINALISTS, CLASSICAL = 8, 4
 """Sequences that are looked at in the end, and classical ones."""
 IDENTIFIED, LOOKED_AT = 128, 240
 """Rigs that tell what inputs identify, and other inputs that are looked at for what these do not."""
-RECORDS = 1024
-"""Records of the certificates."""
 BESIDE = ("random", "prbs", "maximum_length", "chirp")
 """Baselines that are certified beside the plan; the best of the constant and the classical signals are too."""
 
@@ -190,8 +188,7 @@ def _certified(
     policies: Mapping[str, Policy],
     progress: Watch[Progress] | None,
 ) -> Comparison:
-    settings: Any = {"horizon": goal.horizon, "records": RECORDS, "target": goal.target}
-    return compare(key, goal.system, policies, progress=progress, **settings)
+    return compare(key, goal.system, policies, horizon=goal.horizon, target=goal.target, progress=progress)
 
 
 def _handed_out(signals: Mapping[str, Replay], comparison: Comparison, risk: float) -> tuple[str, Comparison]:

@@ -39,7 +39,7 @@ from nestbed.training.ascent import ascend, learned, loudness, score, transforma
 from nestbed.training.gradient import GradientInfo
 from nestbed.training.pathwise_config import TURNS, PathwiseConfig
 from nestbed.training.trainer import Metrics, Trainer, better
-from nestbed.training.verdict import CERTIFIED, COMPARED, LEARNED, NOISY, Verdict, handed_out
+from nestbed.training.verdict import COMPARED, LEARNED, NOISY, Verdict, handed_out
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of the feedback that are tried until limits are kept."""
@@ -150,7 +150,7 @@ class Pathwise(Trainer[PathwiseConfig]):
 
     def _compared(self, key: jax.Array, policies: Mapping[str, Policy]) -> Comparison:
         c = self.config
-        return compare(key, self.system, policies, horizon=c.horizon, records=CERTIFIED, target=self.target)
+        return compare(key, self.system, policies, horizon=c.horizon, target=self.target)
 
     def iterate(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
         """Do one iteration; in the last, all is compared."""

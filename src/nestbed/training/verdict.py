@@ -21,12 +21,15 @@ COMPARED = (PLAN, LEARNED, NOISY, *BESIDE)
 """What is compared in the end."""
 SIMPLER = (PLAN, LEARNED, NOISY)
 """What may be handed out, the simplest first; no signal surely beats the plan of a search."""
-CERTIFIED, DRAWS = 1024, 64
-"""Records of the certificates, and L."""
+MOST, DRAWS = 1024, 64
+"""Records of the certificates, of which there are fewer where each takes long, and L."""
 
 
 class Verdict(NamedTuple):
-    """The comparison, by policy in the order of `COMPARED`; of what is learned there is nothing before the end."""
+    """The comparison, by policy in the order of `COMPARED`; of what is learned there is nothing before the end.
+
+    Where there are fewer records than `MOST`, the rest are NaN.
+    """
 
     lower: Float[Array, "P R"]
     upper: Float[Array, "P R"]
@@ -39,7 +42,7 @@ class Verdict(NamedTuple):
     def blank(cls) -> "Verdict":
         """Return that nothing is known yet."""
         size = len(COMPARED)
-        rows = jnp.zeros((size, CERTIFIED))
+        rows = jnp.zeros((size, MOST))
         return cls(rows, rows, rows, jnp.zeros(size), jnp.full(size, -1), jnp.array(-1))
 
     def given(self, system: BaseSystem, found: Comparison) -> "Verdict":
@@ -50,9 +53,9 @@ class Verdict(NamedTuple):
                 i, own, broken = COMPARED.index(each.policy), each.certificate, each.violation
                 which = -1 if broken is None or not broken.limit else _limits(system).index(broken.limit)
                 verdict = verdict._replace(
-                    lower=verdict.lower.at[i].set(own.lower_values),
-                    upper=verdict.upper.at[i].set(own.upper_values),
-                    ess=verdict.ess.at[i].set(own.ess),
+                    lower=verdict.lower.at[i].set(_filled(own.lower_values)),
+                    upper=verdict.upper.at[i].set(_filled(own.upper_values)),
+                    ess=verdict.ess.at[i].set(_filled(own.ess)),
                     broken=verdict.broken.at[i].set(0.0 if broken is None else broken.probability),
                     limit=verdict.limit.at[i].set(which),
                 )
@@ -64,11 +67,17 @@ class Verdict(NamedTuple):
         names, limits = None if target is None else target.names, _limits(system)
         estimates = []
         for i, name in enumerate(COMPARED):
-            own = Certificate(found.lower[i], found.upper[i], found.ess[i], DRAWS, horizon, names, origin=(0,))
+            count = int(np.sum(~np.isnan(found.lower[i])))
+            lower, upper, ess = (part[i, :count] for part in (found.lower, found.upper, found.ess))
+            own = Certificate(lower, upper, ess, DRAWS, horizon, names, origin=(0,))
             which = limits[found.limit[i]] if 0 <= found.limit[i] < len(limits) else ""
             broken = Violation(float(found.broken[i]), RECORDS, which) if limits else None
             estimates.append(PolicyEstimate(own.values, policy=name, certificate=own, violation=broken))
         return Comparison(estimates)
+
+
+def _filled(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " R"]:
+    return np.pad(values, (0, MOST - len(values)), constant_values=np.nan)
 
 
 def _limits(system: BaseSystem) -> list[str]:

@@ -28,7 +28,8 @@ class Options:
     Parameters
     ----------
     records
-        Simulated records of each policy, the same rigs for all.
+        Simulated records of each policy, the same rigs for all; by default 1024, or 256 where posteriors are far from
+        Gaussian and take long.
     draws
         L: parameters drawn for each record from a proposal fitted to it; the bounds come together as 1 / L.
     accuracy
@@ -57,7 +58,7 @@ class Options:
         Folder for the table (CSV) and the figure (PNG); made if missing.
     """
 
-    records: Whole = 1024
+    records: Whole | None = None
     draws: Whole = 64
     accuracy: float | None = None
     target: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
@@ -119,12 +120,13 @@ class Options:
     @property
     def total(self) -> int:
         """How many records are simulated of each policy."""
-        return (2 if self.contrastive else 1) * self.seeds * self.trajectories if self.swept else self.records
+        return (2 if self.contrastive else 1) * self.seeds * self.trajectories if self.swept else self.records or MOST
 
     def __str__(self) -> str:
         if not self.swept:
             about = f", about {', '.join(self.target)}" if self.target else ""
-            return f"T = {self.horizon}, {self.records} records, L = {self.draws}, seed {self.seed}{about}"
+            records = self.records or f"up to {MOST}"
+            return f"T = {self.horizon}, {records} records, L = {self.draws}, seed {self.seed}{about}"
         assert self.belief is not None
         assert self.particles is not None
         size = BELIEFS.find(self.belief).sized(self.particles, self.moves)
@@ -134,6 +136,8 @@ class Options:
 
 SWEEPS = ("seeds", "trajectories", "particles", "moves")
 CERTIFICATES = ("records", "draws")
+MOST = 1024
+"""Records of a certificate unless told."""
 
 
 def estimate(system: BaseSystem, policies: Mapping[str, Policy], options: Options, name: str) -> Comparison:
