@@ -235,15 +235,15 @@ def killed_at(monkeypatch, moment, torn):
     append, write = storage.append, storage.write
 
     def failing(function):
-        def call(file, data, *rest):
+        def call(file, data, **options):
             count[0] += 1
             if count[0] == moment:
                 if torn == "middle" and function is append:
                     append(file, data[: len(data) // 2])
                 if torn == "after":
-                    function(file, data, *rest)
+                    function(file, data, **options)
                 raise Stop
-            return function(file, data, *rest)
+            return function(file, data, **options)
 
         return call
 
@@ -290,8 +290,8 @@ def test_a_full_disk_is_told_and_the_session_goes_on(tmp_path, monkeypatch):
     session.suggest()
     append = storage.append
 
-    def full(file, data):
-        append(file, data[: len(data) // 2])  # what a full disk leaves
+    def full(file, data, flush):
+        append(file, data[: len(data) // 2], flush)  # what a full disk leaves
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
