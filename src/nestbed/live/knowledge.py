@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed.belief.base import Belief
+from nestbed.evaluation.inference_data import inference_data
 from nestbed.live.following import Following
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
@@ -68,6 +69,10 @@ class Knowledge:
         chosen = np.minimum(np.searchsorted(np.cumsum(self.weights), uniforms), len(self.weights) - 1)
         pairs = zip(self.system.parameter_names, self.belief.theta, strict=True)
         return {name: np.asarray(values)[chosen] for name, values in pairs}
+
+    def arviz(self, key: jax.Array, count: int = 1000) -> Any:
+        """Return draws as ArviZ takes them, one chain; needs `pip install 'nestbed[arviz]'`."""
+        return inference_data({"posterior": {name: drawn[None] for name, drawn in self.samples(key, count).items()}})
 
     @property
     def states(self) -> dict[str, tuple[float, float]]:

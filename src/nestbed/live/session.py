@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed.evaluation.records import Measured
+from nestbed.evaluation.violation import check_risk
 from nestbed.live import given, head, keeping, outlook, safety, warming
 from nestbed.live.journal import Journal
 from nestbed.live.knowledge import Knowledge
@@ -75,6 +76,7 @@ class Session:
             target_sd: standard deviations by parameter at which it says so too.
         """
         checks.instance(system)
+        check_risk(risk)
         if posterior not in ("now", "later"):
             raise NestbedError(f"posterior is {posterior!r}, but it must be 'now' or 'later'.")
         self.system, self.risk, self.watchdog, self.stop_below = system, risk, watchdog, stop_below
