@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -22,7 +21,7 @@ from nestbed.evaluation.violation import check_risk
 from nestbed.live import given, head, keeping, outlook, safety, warming
 from nestbed.live.journal import Journal
 from nestbed.live.knowledge import Knowledge
-from nestbed.live.outlook import Going, Outlook
+from nestbed.live.outlook import Outlook
 from nestbed.live.state import Entry, State, Step, plain
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
@@ -240,12 +239,15 @@ class Session:
         return Knowledge(self.system, self._state.following)
 
     def expected_gain(self) -> Outlook:
-        """Return what the remaining experiments, and the next one, are expected to gain, in nats."""
+        """Return what the remaining experiments, and the next one, are expected to gain, in nats.
+
+        A policy that plans anew at every step is expected to gain what its plan by now would.
+        """
         self.catch_up()
         u, state = self.suggest(), self._state
         self._begun()
         assert state.following is not None
-        going = Going(state.policy, state.carry, jnp.asarray(u))
+        going = outlook.going(self.system, state.policy, state.carry, u)
         return outlook.outlook(state.key(2), state.following, going, max(0, state.horizon - state.step))
 
     @property

@@ -1,12 +1,10 @@
 """All that a session needs, compiled before it is needed, by going through a few experiments of the model's own."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from nestbed.evaluation import explaining
 from nestbed.live import following, outlook, safety, watching
 from nestbed.live.knowledge import Knowledge
-from nestbed.live.outlook import Going
 from nestbed.live.state import State, plain
 
 
@@ -21,7 +19,7 @@ def warm(state: State, risk: float) -> None:
     assert now is not None
     known = Knowledge(state.system, now)
     _ = known.sd, known.states
-    going = Going(trial.policy, trial.carry, jnp.asarray(trial.previous))
+    going = outlook.going(state.system, trial.policy, trial.carry, trial.previous)
     outlook.outlook(trial.key(2), now, going, max(1, state.horizon - state.step))
     noise = np.random.default_rng(0).standard_normal((watching.FIRST, len(state.system.observation_names)))
     explaining.explain(state.system.observation_names, noise, state.alarm)
