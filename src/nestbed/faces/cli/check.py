@@ -55,8 +55,9 @@ def check(
         say(f"! {words[:1].upper()}{words[1:]}")
     with storage.saving(folder):
         priors.prior_predictive(jax.random.key(seed), model, folder / "prior.png")
+    after = f"Next: nestbed run {system}, with the model itself as the rig, or your own by --rig."
     if seconds <= 0.0:
-        say(f"Saved {folder}: prior.png")
+        say(f"Saved {folder}: prior.png\n{after}")
         return
     with bars.Searching("design") as progress:
         plan = design(jax.random.key(seed), model, seconds=seconds, progress=progress)
@@ -65,4 +66,4 @@ def check(
         storage.write(folder / "report.html", reports.plan(plan, folder / "plan.png").encode())
     tables.comparison(plan.comparison, system, f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s")
     tables.identifiability(plan.identifiability)
-    say(f"Saved {folder}: prior.png, plan.png, report.html")
+    say(f"Saved {folder}: prior.png, plan.png, report.html\n{after}")

@@ -105,8 +105,12 @@ def run(
         if horizon is not None and horizon > session.horizon:
             session.extend(horizon)
         if session.done is None:
-            with Watching(session) as watch:
-                driven = drive(session, machine, rate=rate, wait=wait, watch=watch)
+            try:
+                with Watching(session) as watch:
+                    driven = drive(session, machine, rate=rate, wait=wait, watch=watch)
+            except NestbedError:  # of the rig: what was measured is there to look at
+                sessions.save_record(session, folder)
+                raise
             ended, late = driven.ended, driven.late
         else:
             ended, late = session.done, 0
