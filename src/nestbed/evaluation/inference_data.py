@@ -1,5 +1,6 @@
 """What was inferred, in the form that ArviZ takes."""
 
+import warnings
 from typing import Any
 
 from nestbed.numerics.errors import NestbedError
@@ -8,7 +9,9 @@ from nestbed.numerics.errors import NestbedError
 def inference_data(groups: dict[str, Any]) -> Any:
     """Return groups of arrays by name, each (chain, draw, …), as ArviZ has them, whichever of its versions there is."""
     try:
-        import arviz
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a later ArviZ will do
+            import arviz
     except ImportError:
         raise NestbedError("this needs the package arviz: pip install 'nestbed[arviz]'.") from None
     new = int(str(arviz.__version__).partition(".")[0]) >= 1  # which takes groups as one dictionary

@@ -30,8 +30,8 @@ from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.policies.base import prepare
 from nestbed.policies.signals import Replay, inputs_of
 
-EVERY = 256
-"""Lines of the journal after which the state is kept again: what came since is gone through when a session goes on."""
+EVERY = 1024
+"""Lines of the journal after which the state is kept: what came since is gone through when a killed one goes on."""
 
 
 class Session:
@@ -91,7 +91,7 @@ class Session:
         if folder is not None:
             self._closing.enter_context(storage.locked(folder))
         self._journal = Journal(folder)
-        self._kept = 0
+        self._kept = self._known = 0  # lines that the kept state knows, and the one at hand
         self._warm = False
         self._learning: list[Future[None]] = []  # what the belief does not know yet
         self._open(head.policy(chosen, ready))
@@ -169,6 +169,7 @@ class Session:
     def close(self) -> None:
         """Let others have the directory."""
         self.catch_up()
+        self._keep(1)
         self._closing.close()
 
     def __enter__(self) -> "Session":
@@ -296,7 +297,8 @@ class Session:
         if entry["kind"] not in ("suggest", "update"):
             self.catch_up()
         self._state.happen(entry)
-        self._keep()
+        self._known += 1
+        self._keep(EVERY)
 
     def _postpone(self, worker: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         open_ = [each for each in self._learning if not each.done() or each.exception()]
@@ -327,12 +329,14 @@ class Session:
         self._kept = 0 if place is None else keeping.recall(place, state, self._journal.entries)
         for entry in self._journal.entries[self._kept :]:
             state.happen(entry)
+        self._known = len(self._journal.entries)
 
-    def _keep(self) -> None:
-        """Keep the state beside the journal now and then, so that going on takes no time."""
+    def _keep(self, least: int) -> None:
+        """Keep the state beside the journal if there are so many lines since, so that going on takes no time."""
         folder, lines = self._journal.folder, len(self._journal.entries)
-        ready = all(each.done() for each in self._learning) and self._state.following is not None
-        if folder is not None and ready and lines - self._kept >= EVERY:
+        whole = self._known == lines  # not after Ctrl-C in the middle of a line
+        ready = whole and all(each.done() for each in self._learning) and self._state.following is not None
+        if folder is not None and ready and lines - self._kept >= least:
             keeping.keep(folder, self._state, lines)
             self._kept = lines
 

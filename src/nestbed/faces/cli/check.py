@@ -57,7 +57,8 @@ def check(
         priors.prior_predictive(jax.random.key(seed), model, folder / "prior.png")
     after = f"Next: nestbed run {system}, with the model itself as the rig, or your own by --rig."
     if seconds <= 0.0:
-        say(f"Saved {folder}: prior.png\n{after}")
+        say(f"Saved {folder}: prior.png")
+        say(after)
         return
     with bars.Searching("design") as progress:
         plan = design(jax.random.key(seed), model, seconds=seconds, progress=progress)
@@ -66,4 +67,5 @@ def check(
         storage.write(folder / "report.html", reports.plan(plan, folder / "plan.png").encode())
     tables.comparison(plan.comparison, system, f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s")
     tables.identifiability(plan.identifiability)
-    say(f"Saved {folder}: prior.png, plan.png, report.html\n{after}")
+    say(f"Saved {folder}: prior.png, plan.png, report.html")
+    say(after)
