@@ -25,7 +25,8 @@ import nestbed as nb
 from nestbed.evaluation.violation import complying
 
 PLACE, EXAMPLES = Path("results/rigs"), Path(__file__).parents[1] / "examples" / "rigs"
-RUNS, ROUNDS, RISK = 20, 20, 0.01
+RUNS, RISK = 20, 0.01
+ROUNDS = {"mujoco": 20, "tclab": 4}  # of the search for inputs
 HELD = {"mujoco": 8, "tclab": 6}
 """Samples for which the binary signal holds a value."""
 
@@ -59,7 +60,7 @@ def inputs_of(kind, system):
     """Return the inputs to compare; all but nestbed's are scaled down until they keep the limits."""
     file = PLACE / f"{kind}_plan"
     if not (file / "inputs.csv").exists():
-        nb.design(jax.random.key(0), system, rounds=ROUNDS).save(file)
+        nb.design(jax.random.key(0), system, rounds=ROUNDS[kind]).save(file)
     plan = nb.load_plan(file, system)
     signals = {"chirp": nb.policies.Chirp(system), "held PRBS": nb.policies.MaximumLength(system, hold=HELD[kind])}
     terms = system.horizon, RISK
