@@ -235,15 +235,15 @@ def killed_at(monkeypatch, moment, torn):
     append, write = storage.append, storage.write
 
     def failing(function):
-        def call(file, data, *rest):
+        def call(file, data, **options):
             count[0] += 1
             if count[0] == moment:
                 if torn == "middle" and function is append:
                     append(file, data[: len(data) // 2])
                 if torn == "after":
-                    function(file, data, *rest)
+                    function(file, data, **options)
                 raise Stop
-            return function(file, data, *rest)
+            return function(file, data, **options)
 
         return call
 
@@ -290,8 +290,8 @@ def test_a_full_disk_is_told_and_the_session_goes_on(tmp_path, monkeypatch):
     session.suggest()
     append = storage.append
 
-    def full(file, data):
-        append(file, data[: len(data) // 2])  # what a full disk leaves
+    def full(file, data, flush):
+        append(file, data[: len(data) // 2], flush)  # what a full disk leaves
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -369,3 +369,20 @@ def test_posteriors_become_priors():
     drawn = session.posterior.samples(KEY, 1000)["rate"]
     assert abs(drawn.mean() - session.posterior.mean["rate"]) < 6.0 * session.posterior.sd["rate"] / np.sqrt(1000)
     assert jnp.isfinite(drawn).all()
+
+
+def test_another_policy_is_refused(tmp_path):
+    one, other = np.linspace(-1.0, 1.0, 6)[:, None], np.linspace(1.0, -1.0, 6)[:, None]
+    nb.Session(Leak(), one, KEY, directory=tmp_path, particles=64).close()
+    for policy in (other, Counter()):
+        with pytest.raises(nb.NestbedError, match="was begun with policy = Replay"):
+            nb.Session(Leak(), policy, KEY, directory=tmp_path, horizon=6, particles=64)
+    nb.Session(Leak(), one, KEY, directory=tmp_path, particles=64).close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_arviz_takes_what_is_known():
+    pytest.importorskip("arviz")
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    found = session.posterior.arviz(KEY, 100)
+    assert found["posterior"]["rate"].shape == (1, 100)

@@ -587,7 +587,7 @@ def test_a_full_disk_loses_nothing(folder):
 
 
 def test_two_processes_do_not_share_a_folder(folder):
-    with storage.locked(folder), pytest.raises(nb.NestbedError, match="another process is training in"):
+    with storage.locked(folder), pytest.raises(nb.NestbedError, match="another process is at work in"):
         resume(folder)
 
 

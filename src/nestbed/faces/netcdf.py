@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from nestbed.evaluation.inference_data import inference_data
 from nestbed.faces.findings import Findings
 from nestbed.numerics import storage
+from nestbed.numerics.errors import NestbedError
 
 ADVICE = "pip install 'nestbed[arviz]'"
 
 
 def save(found: Findings, file: Path) -> bool:
     """Write draws (one chain), what was observed and what was expected of it; return False where ArviZ is missing."""
-    try:
-        import arviz
-    except ImportError:
-        return False
     posterior = {name: found.draws[None, :, i] for i, name in enumerate(found.system.parameter_names)}
     seen = np.concatenate([each.observations for each in found.records])
     observed = {name: seen[:, i] for i, name in enumerate(found.system.observation_names)}
@@ -29,14 +27,8 @@ def save(found: Findings, file: Path) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / file.name
         try:
-            made = arviz.from_dict(groups) if _new(arviz) else arviz.from_dict(**groups)
-            made.to_netcdf(str(written))
-        except (ValueError, ImportError):  # nothing there that writes NetCDF
+            inference_data(groups).to_netcdf(str(written))
+        except (NestbedError, ValueError, ImportError):  # no ArviZ, or nothing there that writes NetCDF
             return False
         storage.write(file, written.read_bytes())
     return True
-
-
-def _new(arviz: Any) -> bool:
-    """Return whether it is the ArviZ that takes groups as one dictionary."""
-    return int(str(arviz.__version__).partition(".")[0]) >= 1

@@ -21,18 +21,25 @@ RECORD = "record.csv"
 
 def save(session: "Session", folder: Path) -> list[str]:
     """Write the record (CSV) and, of what was measured, the posterior with its figures and page; return their names."""
-    session.catch_up()
+    save_record(session, folder)
+    return [RECORD, *_told(session, folder)] if session.records else [RECORD]
+
+
+def save_record(session: "Session", folder: Path) -> None:
+    """Write the record alone (CSV)."""
     with storage.saving(folder):
         storage.write(folder / RECORD, _record(session))
-    if not session.step:
-        return [RECORD]
+
+
+def _told(session: "Session", folder: Path) -> list[str]:
+    """Write what the records say, by `nb.posterior` of all of them at once."""
     key = session.key
     measured = session.records
     observations, designs, times = ([each[i] for each in measured] for i in range(3))
     result = posterior(key, session.system, observations, designs, times=times)
     names = [f"record {i}" for i in range(len(measured))]
     found = find(jax.random.fold_in(key, 2), session.system, result, measured, names)
-    return [RECORD, *results.save(found, folder)]
+    return results.save(found, folder)
 
 
 def _record(session: "Session") -> bytes:

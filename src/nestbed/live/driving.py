@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from nestbed.live.patience import Unanswered, patience
 from nestbed.live.session import Session
 from nestbed.numerics import interrupts
+from nestbed.numerics.errors import NestbedError
 from nestbed.rigs import base
 
 ON_TIME = 0.02
 """Share of a period by which a sample may come late and yet count as on time."""
+PERIODS, LEAST = 20.0, 5.0
+"""Periods of a clock, and seconds besides, after which a rig that does not answer is given up."""
 
 
 @dataclass
@@ -25,49 +29,83 @@ class Drive:
 
 
 def drive(
-    session: Session, rig: Any, *, rate: float | None = None, watch: Callable[[Drive], None] | None = None
+    session: Session,
+    rig: Any,
+    *,
+    rate: float | None = None,
+    wait: float | None = None,
+    watch: Callable[[Drive], None] = lambda now: None,
 ) -> Drive:
-    """Run a session on a rig until it is done, or until Ctrl-C, which leaves the rig at its rest design.
+    """Run a session on a rig until it is done, or until Ctrl-C; whatever ends it, the rig is left at its rest design.
 
     Args:
         session: new, or one to go on with: then the rig is started again, and its record begins anew.
         rig: any object with `reset() → y` and `apply(u) → y`; `close()`, if it has it, is called in the end.
         rate: samples per second; without one the rig itself says how long a step takes. A sample that comes late is
             counted and used with its real time, in steps of the model.
-        watch: called after each step.
+        wait: seconds after which a rig that does not answer is given up; by default as long as twenty periods and five
+            seconds where there is a rate, else for ever.
+        watch: called when the first observation is made, and after each step.
     """
     base.check(rig)
-    now = Drive(session)
+    if rate is not None and not 0.0 < rate < float("inf"):
+        raise NestbedError(f"the rate is {rate!r}, but it must be a positive number of samples per second.")
+    longest = PERIODS / rate + LEAST if wait is None and rate is not None else wait
+    machine, now = _Machine(rig, longest), Drive(session)
     try:
         session.warm()
-        session.restart(rig.reset()) if session.step else session.update(rig.reset())
+        first = machine.reset()
+        session.restart(first) if session.step else session.update(first)
+        watch(now)
         clock = _Clock(rate)
         while not (done := session.done):
             interrupts.check()
-            u = session.suggest()
-            y = np.asarray(rig.apply(u), float)
+            y = machine.apply(session.suggest())
             session.update(y, time=clock.tick(now, session))
-            if watch is not None:
-                watch(now)
+            watch(now)
         now.ended = done
-    except BaseException as error:
-        session.abort("stopped by hand" if isinstance(error, KeyboardInterrupt | SystemExit) else str(error))
-        _rest(rig, session)
-        now.ended = f"the session was ended: {session.aborted}."
-        if not isinstance(error, KeyboardInterrupt):
-            raise
+    except KeyboardInterrupt:
+        interrupts.taken()
+        now.ended = f"stopped by hand after {session.step} of {session.horizon} experiments; the session can go on."
     finally:
-        if hasattr(rig, "close"):
-            rig.close()
+        machine.rest(session)
     return now
 
 
-def _rest(rig: Any, session: Session) -> None:
-    """Leave the rig at rest, as far as it still listens."""
-    try:
-        rig.apply(np.array(session.system.rest_design))
-    except Exception as error:  # whatever a rig may raise, the first error is the one to tell
-        session.warn(f"the rig did not take the rest design: {error}")
+class _Machine:
+    """A rig whose errors are sentences that say what it was doing, and that is not waited for for ever."""
+
+    def __init__(self, rig: Any, longest: float | None):
+        self.rig, self.longest = rig, longest
+
+    def reset(self) -> np.ndarray:
+        return self._asked("was being started", self.rig.reset)
+
+    def apply(self, u: np.ndarray) -> np.ndarray:
+        return self._asked(f"was given the design {np.array2string(u, precision=4)}", lambda: self.rig.apply(u))
+
+    def rest(self, session: Session) -> None:
+        """Leave the rig at rest and let it go, as far as it still listens."""
+        try:
+            self._asked("was put at rest", lambda: self.rig.apply(np.array(session.system.rest_design)))
+            if hasattr(self.rig, "close"):
+                self.rig.close()
+        except NestbedError as error:
+            session.warn(str(error))
+
+    def _asked(self, doing: str, call: Callable[[], Any]) -> np.ndarray:
+        try:
+            with patience(self.longest):
+                return np.asarray(call(), float)
+        except Unanswered as error:
+            raise NestbedError(f"the rig did not answer for {self.longest:g} s when it {doing}; {GOES_ON}") from error
+        except NestbedError:
+            raise
+        except Exception as error:
+            raise NestbedError(f"the rig failed when it {doing}: {type(error).__name__}: {error}; {GOES_ON}") from error
+
+
+GOES_ON = "nothing that was measured is lost: mend it, and go on with the session."
 
 
 class _Clock:

@@ -77,11 +77,10 @@ def take_in(
     parts = 1 if now.even else max(1, math.ceil(length / step - records.ROUNDING))
     gain = 0.0
     for part in range(parts):
-        row = jnp.asarray(u if now.even else np.append(u, length / parts))[None]
-        seen = jnp.asarray(y if part == parts - 1 else np.full(len(y), np.nan))[None]
+        row = (u if now.even else np.append(u, length / parts))[None]
+        seen = (y if part == parts - 1 else np.full(len(y), np.nan))[None]
         now = _with_room(now)
-        own = jax.random.fold_in(key, now.rows)
-        learner, surprise, gained = _take_in(own, now.belief, now.learner, jnp.asarray(now.rows), row, seen)
+        learner, surprise, gained = _take_in(key, now.belief, now.learner, np.asarray(now.rows), row, seen)
         now = now._replace(learner=learner, rows=now.rows + 1)
         gain += float(gained[0])
     return now, Said(np.asarray(surprise[0]), gain)
@@ -91,10 +90,7 @@ def begin_again(key: jax.Array, now: Following, y: Float[np.ndarray, " dy"]) -> 
     """Return what is known once the rig was brought to its start again, where y is seen."""
     now = _with_room(now)
     row = np.append(np.array(now.belief.system.rest_design), 0.0)
-    own = jax.random.fold_in(key, now.rows)
-    learner, _, _ = _take_in(
-        own, now.belief, now.learner, jnp.asarray(now.rows), jnp.asarray(row)[None], jnp.asarray(y)[None]
-    )
+    learner, _, _ = _take_in(key, now.belief, now.learner, np.asarray(now.rows), row[None], y[None])
     return now._replace(learner=learner, rows=now.rows + 1)
 
 
@@ -116,6 +112,7 @@ def _start(key: jax.Array, belief: Belief, first: Float[Array, "1 dy"], room: in
 
 @eqx.filter_jit
 def _take_in(key: jax.Array, belief: Belief, learner: Learner, t: Any, u: Any, y: Any) -> Any:
+    key = jax.random.fold_in(key, t)
     surprise = belief.surprise(learner.belief, u, y)
     learner, _ = learning.rejuvenate(key, belief, learner, t)
     learner, evidence, _ = learning.observe(key, belief, learner, t, u, y)

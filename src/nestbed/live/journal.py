@@ -13,6 +13,8 @@ from nestbed.numerics.errors import NestbedError
 
 HEAD, LINES = "session.json", "journal.jsonl"
 FORMAT = 1
+SURE = "suggest"
+"""Lines that follow from those before them."""
 LARGEST = 2**30
 """Bytes that a journal may have at most."""
 
@@ -32,7 +34,8 @@ class Journal:
             return head
         file = self.folder / HEAD
         if not file.exists():
-            storage.write(file, json.dumps({"format": FORMAT, **head}).encode())
+            with storage.saving(self.folder):
+                storage.write(file, json.dumps({"format": FORMAT, **head}).encode())
             return head
         try:
             known = storage.read_json(file, LARGEST)
@@ -59,14 +62,17 @@ class Journal:
             storage.write(file, whole + b"\n" if whole else b"")
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Write a line down; where the disk takes none, keep it and say why in `trouble`."""
+        """Write a line down; where the disk takes none, keep it and say why in `trouble`.
+
+        What can be computed again (`SURE`) need not outlive the power: it waits for the disk with the next line.
+        """
         self.entries.append(entry)
         if self.folder is None:
             return
         self.waiting.append(json.dumps(entry).encode() + b"\n")
         try:
             self._mended()
-            storage.append(self.folder / LINES, b"".join(self.waiting))
+            storage.append(self.folder / LINES, b"".join(self.waiting), flush=entry["kind"] != SURE)
         except OSError as error:
             self.trouble = (
                 f"the disk takes nothing more ({error.strerror}), so the session goes on in memory: "

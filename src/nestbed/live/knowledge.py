@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from nestbed.belief.base import Belief
+from nestbed.evaluation.inference_data import inference_data
 from nestbed.live.following import Following
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise
@@ -17,10 +20,9 @@ class Knowledge:
     """The posterior of the parameters after what was seen so far, and of hidden states."""
 
     def __init__(self, system: BaseSystem, now: Following):
-        self.system, self.belief = system, jax.tree.map(lambda leaf: leaf[0], now.learner.belief)
+        self.system, self.belief = system, jax.tree.map(lambda leaf: np.asarray(leaf)[0], now.learner.belief)
         self._now = now
-        moments = now.belief.moments(now.learner.belief)
-        self._mean, self.covariance = (np.asarray(part[0]) for part in moments)
+        self._mean, self.covariance = (np.asarray(part)[0] for part in _moments(now.belief, now.learner.belief))
 
     @property
     def mean(self) -> dict[str, float]:
@@ -68,13 +70,19 @@ class Knowledge:
         pairs = zip(self.system.parameter_names, self.belief.theta, strict=True)
         return {name: np.asarray(values)[chosen] for name, values in pairs}
 
+    def arviz(self, key: jax.Array, count: int = 1000) -> Any:
+        """Return draws as ArviZ takes them, one chain; needs `pip install 'nestbed[arviz]'`."""
+        return inference_data({"posterior": {name: drawn[None] for name, drawn in self.samples(key, count).items()}})
+
     @property
     def states(self) -> dict[str, tuple[float, float]]:
         """The mean and the standard deviation of each state now."""
         likelihood = self._now.belief.likelihood
         state: Any = self._now.learner.belief
         if likelihood.markov:
-            return {name: (float(x[0, 0]), 0.0) for name, x in zip(self.system.state, state.carry, strict=True)}
+            return {
+                name: (float(np.asarray(x)[0, 0]), 0.0) for name, x in zip(self.system.state, state.carry, strict=True)
+            }
         means, variances = (
             [np.broadcast_to(np.asarray(value), state.log_weights.shape)[0] for value in part]
             for part in likelihood.filtered(state.carry)
@@ -84,3 +92,8 @@ class Knowledge:
             middle = float(self.weights @ mean)
             found[name] = middle, float(np.sqrt(self.weights @ (variance + (mean - middle) ** 2)))
         return found
+
+
+@eqx.filter_jit
+def _moments(belief: Belief, state: Any) -> Any:
+    return belief.moments(state)

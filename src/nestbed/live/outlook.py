@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nestbed.belief import proposal
@@ -18,7 +19,9 @@ from nestbed.likelihood import sensitivity
 from nestbed.likelihood.base import Record
 from nestbed.live.following import Following
 from nestbed.model import limits
+from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, resampling
+from nestbed.policies.signals import Replay
 
 RIGS = 64
 """Rigs that go on."""
@@ -37,6 +40,15 @@ class Going(NamedTuple):
     policy: Any
     carry: Any
     u: Float[Array, " du"]
+
+
+def going(system: BaseSystem, policy: Any, carry: Any, u: Float[np.ndarray, " du"]) -> Going:
+    """Return where a policy stands; one that plans anew at every step is taken at its plan by now."""
+    planned = getattr(policy, "planned", None)
+    if planned is None:
+        return Going(policy, carry, jnp.asarray(u))
+    plan = Replay(system, planned(carry))
+    return Going(plan, plan.init(), jnp.asarray(u))
 
 
 def outlook(key: jax.Array, now: Following, going: Going, left: int) -> Outlook:

@@ -6,7 +6,6 @@ moment and goes on with the identical next design: random numbers hang on the ke
 
 import contextlib
 import itertools
-import math
 import time as clocks
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,26 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from nestbed.evaluation.records import Measured
-from nestbed.live import following, keeping, outlook, safety
+from nestbed.evaluation.violation import check_risk
+from nestbed.live import given, head, keeping, outlook, safety, warming
 from nestbed.live.journal import Journal
 from nestbed.live.knowledge import Knowledge
-from nestbed.live.outlook import Going, Outlook
+from nestbed.live.outlook import Outlook
 from nestbed.live.state import Entry, State, Step, plain
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
-from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
+from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.policies.base import prepare
 from nestbed.policies.signals import Replay, inputs_of
-from nestbed.runs import fingerprint
 
-EVERY = 16
-"""Lines of the journal after which the state is kept again."""
+EVERY = 1024
+"""Lines of the journal after which the state is kept: what came since is gone through when a killed one goes on."""
 
 
 class Session:
@@ -51,6 +49,7 @@ class Session:
         risk: float = 0.01,
         alarm: float = 0.01,
         posterior: str = "now",
+        gaps: bool = False,
         watchdog: float | None = None,
         stop_below: float | None = None,
         target_sd: Mapping[str, float] | None = None,
@@ -68,31 +67,34 @@ class Session:
                 by the nearest that keeps it.
             alarm: probability that a whole session of the model itself raises a warning.
             posterior: "now": `update` returns when the belief knows the measurement; "later": at once, and the belief
-                catches up in a thread.
+                catches up in a thread. Designs wait for it only where limits must be kept, or a reading is missing.
+            gaps: whether samples may be missing or come at uneven times. Without it the first that is makes the belief
+                learn the record again in another form, which compiles for some seconds.
             watchdog: seconds after the last measurement beyond which `suggest` returns the rest design.
             stop_below: nats expected from the remaining experiments below which the session says that it is done.
             target_sd: standard deviations by parameter at which it says so too.
         """
         checks.instance(system)
+        check_risk(risk)
         if posterior not in ("now", "later"):
             raise NestbedError(f"posterior is {posterior!r}, but it must be 'now' or 'later'.")
         self.system, self.risk, self.watchdog, self.stop_below = system, risk, watchdog, stop_below
-        self.target_sd = _targets(system, target_sd)
-        given = getattr(policy, "policy", policy)
-        given = given if hasattr(given, "step") else Replay(system, inputs_of(system, given))
-        length = _horizon(system, given, horizon)
+        self.target_sd = given.targets(system, target_sd)
+        chosen = getattr(policy, "policy", policy)
+        chosen = chosen if hasattr(chosen, "step") else Replay(system, inputs_of(system, chosen))
+        length = given.horizon(system, chosen, horizon)
         at_least_one(horizon=length, particles=particles)
-        ready, key = prepare(given, system, length), noise.as_key(key)
-        self.key = key
-        self._state = State(system, ready, key, length, particles, alarm)
+        ready, self.key = prepare(chosen, system, length), noise.as_key(key)
+        self._state = State(system, ready, self.key, length, particles=particles, alarm=alarm, gaps=gaps)
         self._closing = contextlib.ExitStack()
         folder = None if directory is None else storage.writable(Path(directory))
         if folder is not None:
             self._closing.enter_context(storage.locked(folder))
         self._journal = Journal(folder)
-        self._kept = 0
-        self._learning: Future[None] | None = None
-        self._open(key)
+        self._kept = self._known = 0  # lines that the kept state knows, and the one at hand
+        self._warm = False
+        self._learning: list[Future[None]] = []  # what the belief does not know yet
+        self._open(head.policy(chosen, ready))
         if posterior == "later":
             worker = self._closing.enter_context(ThreadPoolExecutor(1))
             self._state.do = lambda work: self._postpone(worker, work)
@@ -105,6 +107,8 @@ class Session:
         rest = np.array(self.system.rest_design)
         if state.aborted is not None:
             return rest
+        if self.system.limits:
+            self.catch_up()
         if self._stalled():
             if state.suggested is None or not np.array_equal(state.suggested, rest):
                 self._begun()
@@ -128,23 +132,25 @@ class Session:
         it is not the one suggested; `time` when it was seen, in the model's unit, if not one step after the last.
         """
         state = self._state
-        seen = self._checked(y, "observation", self.system.observation_names, missing=True)
+        seen = given.values(y, "observation", self.system.observation_names, missing=True)
         entry: Entry = {"y": plain(seen), "clock": clocks.time()}
         if state.following is None and applied is None:
-            self._take({"kind": "first", **entry, "time": self._checked_time(time)})
+            self._take({"kind": "first", **entry, "time": self._time(time)})
             return
         if applied is not None:
-            entry["applied"] = plain(self._checked(applied, "applied design", self.system.design_names))
+            entry["applied"] = plain(given.values(applied, "applied design", self.system.design_names))
         elif state.suggested is None and state.aborted is None and not self._stalled():
             raise NestbedError(
                 "no design was suggested since the last update; call suggest() first, or say by applied=... which was."
             )
         self._begun()
-        self._take({"kind": "update", **entry, "time": self._checked_time(time)})
+        self._take({"kind": "update", **entry, "time": self._time(time)})
+        if np.isnan(seen).any():
+            self.catch_up()  # what the policy is shown in its place is what the belief expects
 
     def restart(self, y: Any) -> None:
         """Go on with the rig at its start again, where this is seen: the record begins anew, the belief stays."""
-        seen = self._checked(y, "observation", self.system.observation_names, missing=True)
+        seen = given.values(y, "observation", self.system.observation_names, missing=True)
         self._begun()
         self._take({"kind": "restart", "y": plain(seen), "clock": clocks.time()})
 
@@ -163,6 +169,7 @@ class Session:
     def close(self) -> None:
         """Let others have the directory."""
         self.catch_up()
+        self._keep(1)
         self._closing.close()
 
     def __enter__(self) -> "Session":
@@ -196,6 +203,7 @@ class Session:
     @property
     def records(self) -> list[Measured]:
         """What was seen and done, as `nb.posterior` takes it: one record, and another for each restart."""
+        self.catch_up()
         state = self._state
         if state.first is None:
             return []
@@ -232,11 +240,15 @@ class Session:
         return Knowledge(self.system, self._state.following)
 
     def expected_gain(self) -> Outlook:
-        """Return what the remaining experiments, and the next one, are expected to gain, in nats."""
+        """Return what the remaining experiments, and the next one, are expected to gain, in nats.
+
+        A policy that plans anew at every step is expected to gain what its plan by now would.
+        """
+        self.catch_up()
         u, state = self.suggest(), self._state
         self._begun()
         assert state.following is not None
-        going = Going(state.policy, state.carry, jnp.asarray(u))
+        going = outlook.going(self.system, state.policy, state.carry, u)
         return outlook.outlook(state.key(2), state.following, going, max(0, state.horizon - state.step))
 
     @property
@@ -258,20 +270,15 @@ class Session:
 
     def catch_up(self) -> None:
         """Wait until the belief knows all that was measured."""
-        if self._learning is not None:
-            self._learning.result()
-            self._learning = None
+        waiting, self._learning = self._learning, []
+        for each in waiting:
+            each.result()
 
     def warm(self) -> None:
-        """Compile all that steps need, by a session of the model's own that is thrown away."""
-        state = self._state
-        trial = Session(self.system, state.policy, jax.random.key(0), horizon=state.horizon, particles=state.particles)
-        trial.risk = -1.0 if self.system.limits else self.risk  # so that other designs are looked at too
-        for _ in range(2):
-            u = trial.suggest()
-            assert trial._state.following is not None
-            trial.update(following.expected(trial._state.following, u))
-        trial.expected_gain()
+        """Compile all that steps need, so that none takes long."""
+        if not self._warm:
+            warming.warm(self._state, self.risk)
+            self._warm = True
 
     # How it goes on
 
@@ -287,12 +294,19 @@ class Session:
         self._journal.add(entry)
         if self._journal.trouble and not before:
             self._state.warnings.append(self._journal.trouble)
-        self.catch_up()
+        if entry["kind"] not in ("suggest", "update"):
+            self.catch_up()
         self._state.happen(entry)
-        self._keep()
+        self._known += 1
+        self._keep(EVERY)
 
     def _postpone(self, worker: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        self._learning = worker.submit(work)
+        open_ = [each for each in self._learning if not each.done() or each.exception()]
+        self._learning = [*open_, worker.submit(work)]
+
+    def _time(self, found: float | None) -> float:
+        times = self._state.times
+        return given.time(found, times[-1] if times else None, self.system.step)
 
     def _stalled(self) -> bool:
         """Return whether measurements have stayed away for too long."""
@@ -304,78 +318,27 @@ class Session:
             state.warnings.append(words)
         return True
 
-    def _open(self, key: jax.Array) -> None:
+    def _open(self, policy: dict[str, str]) -> None:
         """Go on with what the directory holds, or say what will be there."""
-        state = self._state
-        head = {
-            "system": fingerprint.describe(self.system),
-            "key": np.asarray(jax.random.key_data(key)).tolist(),
-            "particles": state.particles,
-            "horizon": state.horizon,
-        }
-        known, place = self._journal.open(head), self._journal.folder
-        if not fingerprint.same(known["system"], self.system):
-            raise NestbedError(
-                f"the session in {place} is of {known['system']['name']} as it was then, but the system given is "
-                "another or has changed; give that system, or another directory."
-            )
-        for name in ("key", "particles"):
-            if known[name] != head[name]:
-                raise NestbedError(
-                    f"the session in {place} was begun with {name} = {known[name]}, but now it is {head[name]}; give "
-                    "what it was begun with, or another directory."
-                )
+        state, place = self._state, self._journal.folder
+        sizes: dict[str, Any] = {"particles": state.particles, "gaps": state.gaps, "horizon": state.horizon}
+        now = head.describe(self.system, policy, self.key, **sizes)
+        known = self._journal.open(now)
+        head.check(place, known, now, self.system)
         state.horizon = int(known["horizon"])
         self._kept = 0 if place is None else keeping.recall(place, state, self._journal.entries)
         for entry in self._journal.entries[self._kept :]:
             state.happen(entry)
+        self._known = len(self._journal.entries)
 
-    def _keep(self) -> None:
-        """Keep the state beside the journal now and then, so that going on takes no time."""
+    def _keep(self, least: int) -> None:
+        """Keep the state beside the journal if there are so many lines since, so that going on takes no time."""
         folder, lines = self._journal.folder, len(self._journal.entries)
-        ready = self._learning is None and self._state.following is not None
-        if folder is not None and ready and lines - self._kept >= EVERY:
+        whole = self._known == lines  # not after Ctrl-C in the middle of a line
+        ready = whole and all(each.done() for each in self._learning) and self._state.following is not None
+        if folder is not None and ready and lines - self._kept >= least:
             keeping.keep(folder, self._state, lines)
             self._kept = lines
-
-    # What is given
-
-    def _checked(self, values: Any, what: str, names: tuple[str, ...], missing: bool = False) -> np.ndarray:
-        found = checks.numbers(f"the {what}", values).reshape(-1)
-        if len(found) != len(names):
-            raise NestbedError(f"the {what} has {len(found)} numbers, but there are {len(names)}: {', '.join(names)}.")
-        bad = np.isinf(found) if missing else ~np.isfinite(found)
-        if bad.any():
-            i = int(np.argmax(bad))
-            raise NestbedError(f"the {what} has {names[i]} = {found[i]}; give a finite number.")
-        return found
-
-    def _checked_time(self, time: float | None) -> float:
-        last = self._state.times[-1] if self._state.times else None
-        if time is None:
-            return 0.0 if last is None else last + self.system.step
-        if isinstance(time, bool) or not isinstance(time, int | float | np.number) or not math.isfinite(time):
-            raise NestbedError(f"the time is {time!r}, but it must be a finite number.")
-        if last is not None and time <= last:
-            raise NestbedError(f"the time {time:g} is not after that of the last observation, {last:g}.")
-        return float(time)
-
-
-def _horizon(system: BaseSystem, policy: Any, horizon: int | None) -> int:
-    if horizon is not None:
-        return horizon
-    own: list[Any] = [len(policy.table) * policy.hold] if type(policy) is Replay else []
-    own += [getattr(policy, name, None) for name in ("longest", "trained_for")]
-    return next((each for each in own if isinstance(each, int)), system.horizon)
-
-
-def _targets(system: BaseSystem, wanted: Mapping[str, float] | None) -> dict[str, float]:
-    for name in wanted or {}:
-        if name not in system.parameter_names:
-            raise NestbedError(
-                f"target_sd names {name!r}, which is no parameter; {did_you_mean(str(name), system.parameter_names)}."
-            )
-    return dict(wanted or {})
 
 
 def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, risk: float) -> str:

@@ -37,9 +37,20 @@ class Step(NamedTuple):
 class State:
     """Where a session is; `happen` moves it on."""
 
-    def __init__(self, system: BaseSystem, policy: Any, key: jax.Array, horizon: int, particles: int, alarm: float):
+    def __init__(
+        self,
+        system: BaseSystem,
+        policy: Any,
+        key: jax.Array,
+        horizon: int,
+        *,
+        particles: int,
+        alarm: float,
+        gaps: bool,
+    ):
         self.system, self.policy, self.horizon = system, policy, horizon
-        self.particles, self.alarm = particles, alarm
+        self.particles, self.alarm, self.gaps = particles, alarm, gaps
+        self._key = key
         self.keys = jax.random.split(key, LANES)
         self.history: list[Step] = []
         self.residuals: list[Float[np.ndarray, " dy"]] = []
@@ -56,7 +67,14 @@ class State:
         self.carry = policy.init()
         self.chosen: Any = None  # what the policy remembers next, and the design that it wants
         self.do: Callable[[Callable[[], None]], None] = lambda work: work()  # how a belief learns: at once, or later
-        self._act = jax.jit(lambda key, carry, y, u: policy.step(key, carry, y, u))
+        self.act = jax.jit(lambda key, t, carry, y, u: policy.step(jax.random.fold_in(key, t), carry, y, u))
+
+    def fresh(self) -> "State":
+        """Return the state of a session of the same kind that has not begun; it shares the policy's program."""
+        sizes: dict[str, Any] = {"particles": self.particles, "alarm": self.alarm, "gaps": self.gaps}
+        other = State(self.system, self.policy, self._key, self.horizon, **sizes)
+        other.act = self.act
+        return other
 
     @property
     def step(self) -> int:
@@ -69,8 +87,7 @@ class State:
 
     def choose(self) -> Float[np.ndarray, " du"]:
         """Let the policy choose, and return the design that it wants."""
-        y, u = jnp.asarray(self.seen), jnp.asarray(self.previous)
-        self.chosen = self._act(self.key(0), self.carry, y, u)
+        self.chosen = self.act(self.keys[0], self.step, self.carry, self.seen, self.previous)
         return np.asarray(self.chosen[1], float)
 
     def happen(self, entry: Entry) -> None:
@@ -89,8 +106,12 @@ class State:
     def _begin(self, entry: Entry) -> None:
         first = array(entry["y"])
         self.first, self.times = first, [float(entry["time"])]
-        self.following = self._started(even=not np.isnan(first).any())
-        self.seen = np.where(np.isnan(first), self._typical(), first)
+        self.following = self._started(even=self.even(first))
+        self.seen = np.where(np.isnan(first), self.typical(), first)
+
+    def even(self, first: Float[np.ndarray, " dy"]) -> bool:
+        """Return whether a record that begins so is taken for one without gaps, a step from sample to sample."""
+        return not self.gaps and not bool(np.isnan(first).any())
 
     def _decide(self, entry: Entry) -> None:
         if self.chosen is None:
@@ -112,12 +133,14 @@ class State:
         y = array(entry["y"])
         self.restarts[self.step] = y
         self.previous, self.suggested = np.array(self.system.rest_design), None
-        self.seen = np.where(np.isnan(y), self._typical(), y)
-        self.do(lambda: self._absorb_restart(y))
+        self.carry, self.chosen = self.policy.init(), None  # what it remembers is of the record before
+        self.seen = np.where(np.isnan(y), self.typical(), y)
+        step = self.step
+        self.do(lambda: self._absorb_restart(y, step))
 
-    def _absorb_restart(self, y: Float[np.ndarray, " dy"]) -> None:
+    def _absorb_restart(self, y: Float[np.ndarray, " dy"], step: int) -> None:
         assert self.following is not None
-        now = self._in_rows(self.step) if self.following.even else self.following
+        now = self._in_rows(step) if self.following.even else self.following
         self.following = following.begin_again(self.keys[1], now, y)
 
     def row(self, entry: Entry) -> Step:
@@ -159,7 +182,8 @@ class State:
 
     def _started(self, even: bool, finer: int = following.FINER) -> Following:
         assert self.first is not None
-        sizes = self.particles, self.first, self.horizon
+        room = self.horizon if even else 2 * self.horizon  # pauses take rows of their own
+        sizes = self.particles, self.first, room
         return following.start(self.keys[1], self.system, *sizes, even=even, finer=finer)
 
     def _rest(self, entry: Entry) -> None:
@@ -178,7 +202,7 @@ class State:
             return np.array([mean for mean, _ in starts])
         return np.full(len(self.system.observation_names), np.nan)
 
-    def _typical(self) -> Float[np.ndarray, " dy"]:
+    def typical(self) -> Float[np.ndarray, " dy"]:
         """Return what sensors show of the middle of the start."""
         x = tuple(jnp.asarray(mean) for mean, _ in sensors.start(self.system))
         return np.array([float(value) for value in sensors.seen(self.system, x, self.system.parameters.middle)])

@@ -72,7 +72,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise NestbedError(f"another process is training in {folder}; wait for it or choose another.") from None
+            raise NestbedError(f"another process is at work in {folder}; wait for it or choose another.") from None
         _tidy(folder)
         yield
 
@@ -116,11 +116,15 @@ def write(file: Path, data: bytes, before: Path | None = None) -> None:
         os.replace(beside, file)
 
 
-def append(file: Path, data: bytes) -> None:
-    """Write at the end of a file; after a failure its last line may be torn."""
+def append(file: Path, data: bytes, flush: bool = True) -> None:
+    """Write at the end of a file; after a failure its last line may be torn.
+
+    Without `flush` it outlives the process, but not the power.
+    """
     with _opened(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as stream:
         stream.write(data)
-        _flush(stream)
+        if flush:
+            _flush(stream)
 
 
 def read_bytes(file: Path, most: int) -> bytes:

@@ -159,6 +159,10 @@ class Replan(Hashable):
         """Take in what was seen, plan again, and return the first design of the plan; compiled when first called."""
         return _step(self, carry, jnp.asarray(y, float), jnp.asarray(u_previous, float))
 
+    def planned(self, carry: Memory) -> Float[np.ndarray, "T du"]:
+        """Return the designs that it means to apply from here on, unless what will be seen changes them."""
+        return np.asarray(self.system.designs.clip(self.system.designs.scale(np.asarray(carry.plan))))
+
     def decide(
         self, carry: Memory, y: Float[Array, " dy"], u_previous: Float[Array, " du"]
     ) -> tuple[Memory, Float[Array, " du"]]:

@@ -34,12 +34,14 @@ class Simulated:
             drawn[name] = jnp.asarray([float(value)])
         self._theta = tuple(drawn.values())
         self.parameters = {name: float(value[0]) for name, value in drawn.items()}
-        self._done, self._truth = 0, None
+        self._done = 0
+        self._truth: Any = None
 
     def reset(self) -> Float[np.ndarray, " dy"]:
         """Start anew."""
         self._done = 0
-        self._truth, y = likelihoods.of(self.system).begin(jax.random.fold_in(self._key, 0), 1, self._theta)
+        truth, y = likelihoods.of(self.system).begin(jax.random.fold_in(self._key, 0), 1, self._theta)
+        self._truth = jax.tree.map(np.asarray, truth)  # of the type that experiments return, so that they compile once
         return np.asarray(y[0])
 
     def apply(self, u: Any) -> Float[np.ndarray, " dy"]:

@@ -55,8 +55,10 @@ def check(
         say(f"! {words[:1].upper()}{words[1:]}")
     with storage.saving(folder):
         priors.prior_predictive(jax.random.key(seed), model, folder / "prior.png")
+    after = f"Next: nestbed run {system}, with the model itself as the rig, or your own by --rig."
     if seconds <= 0.0:
         say(f"Saved {folder}: prior.png")
+        say(after)
         return
     with bars.Searching("design") as progress:
         plan = design(jax.random.key(seed), model, seconds=seconds, progress=progress)
@@ -66,3 +68,4 @@ def check(
     tables.comparison(plan.comparison, system, f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s")
     tables.identifiability(plan.identifiability)
     say(f"Saved {folder}: prior.png, plan.png, report.html")
+    say(after)

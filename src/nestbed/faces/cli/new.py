@@ -86,4 +86,4 @@ def new(file: Path) -> None:
         file.write_text(TEMPLATE.format(title=name, name=name), encoding="utf-8")
     except OSError as error:
         raise NestbedError(f"cannot write {file}: {error.strerror}; choose another place.") from None
-    say(f"Wrote {file}. Next: nestbed check {file}:{name}, then nestbed design {file}:{name}")
+    say(f"Wrote {file}. Next: nestbed check {file}:{name}, then nestbed run {file}:{name}")

@@ -17,6 +17,7 @@ def run(
     rig: str = "simulated",
     system: Annotated[str | None, listing.system()] = None,
     rate: float | None = None,
+    wait: float | None = None,
     horizon: listing.Whole | None = None,
     risk: float = 0.01,
     stop_below: float | None = None,
@@ -34,8 +35,8 @@ def run(
 
     nestbed run designs/heater/inputs.csv --system heater --rig my_rig.py:Board
 
-    Every step is on disk before the next: the same command goes on with a session that was cut off. Ctrl-C ends it and
-    leaves the rig at its rest design.
+    Every step is on disk before the next: the same command goes on with a session that was cut off, with the rig
+    started again. Whatever ends a session, Ctrl-C too, the rig is left at its rest design.
 
     Parameters
     ----------
@@ -50,6 +51,9 @@ def run(
     rate
         Samples per second; without one the rig says itself how long a step takes. Samples that come late are counted
         and used with their real times.
+    wait
+        Seconds after which a rig that does not answer is given up; by default 20 periods and 5 s with a rate, else for
+        ever.
     horizon
         T: experiments; by default the source's own.
     risk
@@ -85,16 +89,34 @@ def run(
     machine = load_rig(rig, model, jax.random.fold_in(key, 1), theta)
     with bars.Working("session"):
         session = Session(
-            model, found.policy, key, directory=folder, horizon=found.horizon, risk=risk, stop_below=stop_below
+            model,
+            found.policy,
+            key,
+            directory=folder,
+            horizon=found.horizon,
+            risk=risk,
+            stop_below=stop_below,
+            gaps=rate is not None,
         )
         session.warm()
-    if session.step:
-        say(f"Going on after experiment {session.step} of {session.horizon}.")
     with session:
-        with Watching(session) as watch:
-            driven = drive(session, machine, rate=rate, watch=watch)
-        say(driven.ended)
-        if driven.late:
-            say(f"{driven.late} samples came late and count with their real times.")
-        written = sessions.save(session, folder)
+        if session.step:
+            say(f"Going on after experiment {session.step} of {session.horizon}.")
+        if horizon is not None and horizon > session.horizon:
+            session.extend(horizon)
+        if session.done is None:
+            try:
+                with Watching(session) as watch:
+                    driven = drive(session, machine, rate=rate, wait=wait, watch=watch)
+            except NestbedError:  # of the rig: what was measured is there to look at
+                sessions.save_record(session, folder)
+                raise
+            ended, late = driven.ended, driven.late
+        else:
+            ended, late = session.done, 0
+        say(f"{ended[:1].upper()}{ended[1:]}")
+        if late:
+            say(f"{late} samples came late and count with their real times.")
+        with bars.Working("posterior"):
+            written = sessions.save(session, folder)
     say(f"Saved {folder}: {', '.join(written)}")

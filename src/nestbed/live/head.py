@@ -1,0 +1,56 @@
+"""What a folder says of the session that it holds, and whether that is the one at hand."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from nestbed.model.system import BaseSystem
+from nestbed.numerics.errors import NestbedError
+from nestbed.runs import fingerprint
+
+SAME = ("policy", "key", "particles", "gaps")
+"""What must be as it was when the session began, beside the system."""
+
+
+def describe(
+    system: BaseSystem, policy: dict[str, str], key: jax.Array, *, particles: int, gaps: bool, horizon: int
+) -> dict[str, Any]:
+    """Return what decides a session's numbers, as plain data."""
+    return {
+        "system": fingerprint.describe(system),
+        "policy": policy,
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "particles": particles,
+        "gaps": gaps,
+        "horizon": horizon,
+    }
+
+
+def policy(given: Any, ready: Any) -> dict[str, str]:
+    """Return the name of a policy, and a digest of its numbers in the form that compiles."""
+    numbers = [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(ready, eqx.is_inexact_array_like))]
+    digest = hashlib.sha256(b"".join(str(each.shape).encode() + each.tobytes() for each in numbers))
+    return {"name": type(given).__name__, "numbers": digest.hexdigest()[:16]}
+
+
+def check(place: Path | None, known: dict[str, Any], head: dict[str, Any], system: BaseSystem) -> None:
+    """Raise unless what a folder says of its session is so of this one."""
+    if not fingerprint.same(known["system"], system):
+        raise NestbedError(
+            f"the session in {place} is of {known['system']['name']} as it was then, but the system given is another "
+            "or has changed; give that system, or another directory."
+        )
+    for name in SAME:
+        if known[name] != head[name]:
+            raise NestbedError(
+                f"the session in {place} was begun with {name} = {_short(known[name])}, but now it is "
+                f"{_short(head[name])}; give what it was begun with, or another directory."
+            )
+
+
+def _short(value: Any) -> str:
+    return f"{value['name']} ({value['numbers']})" if isinstance(value, dict) else str(value)
