@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Shaped
 
-from nestbed.information import objective
+from nestbed.information import effort, objective
 from nestbed.information.objective import Situation
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target
@@ -27,6 +27,10 @@ RIGS, LIMITED, JUDGES = 4, 16, 64
 """Rigs that a step climbs on, and where there are limits, and those that a round's sequences are scored on."""
 TOGETHER = 16
 """Sequences that one program moves at a time."""
+ENOUGH = 8e6
+"""Operations of one sequence on a step's rigs above which less is done of all."""
+LEAST_STEPS, LEAST_JUDGES = 4, 16
+"""Steps of a round and rigs that score it, at least."""
 FIRST_RATE, LAST_RATE = 0.15, 0.02
 """Length of a step in the unit box, in the first and in the last round."""
 BETAS = (0.9, 0.99)
@@ -109,6 +113,12 @@ def rigs_per_step(system: BaseSystem) -> int:
     return LIMITED if system.limits else RIGS
 
 
+def afforded(system: BaseSystem, horizon: int, usual: int, least: int) -> int:
+    """Return how much of something is done: as usual, or less where it is much work, counted and not timed."""
+    work = rigs_per_step(system) * effort.operations(system, horizon)
+    return max(least, min(usual, round(usual * ENOUGH / work)))
+
+
 def climb(
     key: jax.Array,
     judge_key: jax.Array,
@@ -121,8 +131,10 @@ def climb(
 ) -> Sequences:
     """Move sequences uphill, and score where they come to, and where they were: the better of both is returned."""
     settings: Any = {"margin": margin, "situation": situation}
-    climbed = np.asarray(walk(key, system, unit, target, rate=rate, steps=STEPS, **settings).unit)
-    before, after = (score(judge_key, system, rows, target, JUDGES, **settings) for rows in (unit, climbed))
+    horizon = np.shape(unit)[1]
+    steps, rigs = (afforded(system, horizon, *each) for each in ((STEPS, LEAST_STEPS), (JUDGES, LEAST_JUDGES)))
+    climbed = np.asarray(walk(key, system, unit, target, rate=rate, steps=steps, **settings).unit)
+    before, after = (score(judge_key, system, rows, target, rigs, **settings) for rows in (unit, climbed))
     better = after > before
     return Sequences(np.where(better[:, None, None], climbed, unit), np.where(better, after, before))
 

@@ -37,6 +37,8 @@ FINALISTS, CLASSICAL = 8, 4
 """Sequences that are looked at in the end, and classical ones."""
 IDENTIFIED, LOOKED_AT = 128, 240
 """Rigs that tell what inputs identify, and other inputs that are looked at for what these do not."""
+LEAST_IDENTIFIED, LEAST_LOOKED_AT = 32, 48
+"""The same where they are much work, at least."""
 BESIDE = ("random", "prbs", "maximum_length", "chirp")
 """Baselines that are certified beside the plan; the best of the constant and the classical signals are too."""
 
@@ -218,14 +220,18 @@ def _identified(
     system = goal.system
     known = np.concatenate([found, starts.classical(system, goal.horizon)])
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    fresh = starts.random(seed, system, goal.horizon, max(1, LOOKED_AT - len(known)))
-    others = np.concatenate([known, fresh])[:LOOKED_AT]
+    rigs, looked_at = (
+        search.afforded(system, goal.horizon, *each)
+        for each in ((IDENTIFIED, LEAST_IDENTIFIED), (LOOKED_AT, LEAST_LOOKED_AT))
+    )
+    fresh = starts.random(seed, system, goal.horizon, max(1, looked_at - len(known)))
+    others = np.concatenate([known, fresh])[:looked_at]
     own = np.asarray(system.designs.unscale(inputs))[None]
     look_key, tell_key = jax.random.split(key)
     precision = objective.own_precision(system)
     seen = search.information(look_key, system, np.concatenate([own, others]), goal.target, 1)
     best = others[best_for_each(system, seen[0], seen[1:], precision)]  # on few rigs, so they are looked at again
-    told = search.information(tell_key, system, np.concatenate([own, best]), goal.target, IDENTIFIED)
+    told = search.information(tell_key, system, np.concatenate([own, best]), goal.target, rigs)
     return identify(system, told[0], told[1:], precision, _slopes(goal), len(others))
 
 

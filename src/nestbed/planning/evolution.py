@@ -92,7 +92,8 @@ def searched(key: jax.Array, goal: Goal, budget: Budget, progress: Watch[Progres
     if system.limits:  # of a signal that breaks them, a part may do
         calm = system.designs.unscale(np.array(calmest(system, horizon, goal.risk)))
         classical = np.concatenate([calm + share * (classical - calm) for share in PARTS])
-    order = np.argsort(-goal.scored(start_key, classical, search.JUDGES, margin), kind="stable")
+    rigs = search.afforded(system, horizon, search.JUDGES, search.LEAST_JUDGES)
+    order = np.argsort(-goal.scored(start_key, classical, rigs, margin), kind="stable")
     classical = classical[order]
     size = islands * search.TOGETHER
     fresh = starts.random(seed, system, horizon, size)
