@@ -321,6 +321,14 @@ def test_a_folder_is_of_one_session(tmp_path):
         nb.Session(Leak(step=0.25), Counter(), KEY, directory=tmp_path, **SIZES)
 
 
+def test_a_session_of_another_version_is_refused(tmp_path):
+    nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES).close()
+    file, form = tmp_path / journals.HEAD, journals.FORMAT
+    file.write_text(file.read_text().replace(f'"format": {form}', f'"format": {form - 1}'))
+    with pytest.raises(nb.NestbedError, match=f"of format {form - 1}, but this version of nestbed has format {form}"):
+        nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+
+
 def test_improbable_readings_are_told_by_name():
     rig = nb.rigs.Simulated(Leak(), KEY)
     session = nb.Session(Leak(), Counter(), KEY, **SIZES)

@@ -165,7 +165,7 @@ def test_every_module_is_behind_some_cell_or_known_to_be_behind_none():
         *("nestbed.training.pathwise", "nestbed.training.pathwise_config", "nestbed.information.smoothness"),
         *("nestbed.training.ascent", "nestbed.training.verdict"),
         *("nestbed.systems.heater", "nestbed.systems.loading", "nestbed.systems.registry"),
-        "nestbed.information.effort",
+        "nestbed.evaluation.inference_data",
     }
 
 

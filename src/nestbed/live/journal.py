@@ -39,10 +39,14 @@ class Journal:
             return head
         try:
             known = storage.read_json(file, LARGEST)
-            if known["format"] != FORMAT:
-                raise ValueError(f"its format is {known['format']}")
+            form = known["format"]
         except storage.DAMAGES as error:
             raise NestbedError(f"{file} is damaged ({error}); restore it from a copy.") from None
+        if form != FORMAT:
+            raise NestbedError(
+                f"the session in {self.folder} is of format {form!r}, but this version of nestbed has format {FORMAT}; "
+                "go on with the version that began it, or give another directory."
+            )
         self._read()
         return dict(known)
 
