@@ -22,14 +22,12 @@ from nestbed.numerics.progress import Progress, Watch
 
 TOGETHER = 256
 """Records in one program, whatever their number: another number compiles nothing."""
-AT_ONCE = 32
+AT_ONCE = 8
 """Records that are weighed again together."""
 MORE = 8
 """Draws from a mixture, for each that one Gaussian would give: it fits less well."""
 GOOD = 0.3
 """Effective share of the draws above which a fit is good; with more draws a smaller one is."""
-AGAIN = 2
-"""How often a poor fit is tried from other starts."""
 MISSED = 0.01
 """Nats between the bounds, beyond what the number of draws leaves, that tell of modes which fits do not know."""
 AFFORDED = {weighing.by_gaussian: 1024, weighing.by_fits: 256, weighing.by_mixture: 256}
@@ -199,17 +197,22 @@ class Judge:
         count: int,
         free: tuple[bool, ...],
     ) -> None:
-        """Weigh records whose fit was poor by fits from other starts: most had only a bad one."""
-        for i in range(AGAIN):
-            poor = np.flatnonzero(one.pilot < GOOD)
-            if not len(poor):
-                return
-            again = self.weigh(
-                weighing.by_gaussian, jax.random.fold_in(key, 1 + i), theta, record, count, self.draws, free
-            )
-            better = poor[again.pilot[poor] > one.pilot[poor]]
-            for old, new in zip(one, again, strict=True):
-                old[better] = new[better]
+        """Weigh records whose fit was poor by the best of fits from other starts: most had only a bad one.
+
+        As many for each as the program has room for; which is best is told by pilot draws, which no bound knows.
+        """
+        poor = np.flatnonzero(one.pilot < GOOD)
+        if not len(poor):
+            return
+        rows = np.resize(poor, len(one.pilot))
+        taken = jax.tree.map(lambda leaf: leaf[rows], (theta, record))
+        again = self.weigh(
+            weighing.by_gaussian, jax.random.fold_in(key, 1), taken[0], taken[1], count, self.draws, free
+        )
+        best = [i + len(poor) * int(np.argmax(again.pilot[i :: len(poor)])) for i in range(len(poor))]
+        better = again.pilot[best] > one.pilot[poor]
+        for old, new in zip(one, again, strict=True):
+            old[poor[better]] = new[best][better]
 
     def weigh(
         self,
