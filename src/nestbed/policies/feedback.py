@@ -143,6 +143,8 @@ class Feedback(Hashable):
 
 EDGE = 1e-9
 """How near a design counts as at its limit."""
+QUANTILES, RAN_AWAY = (0.16, 0.5, 0.84), 100.0
+"""Where a standard deviation and the middle of most rigs are, and how many times that a deviation tells of runaways."""
 
 
 def begin(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], width: int) -> Feedback:
@@ -159,8 +161,16 @@ def _outcomes(system: BaseSystem, inputs: Float[Array, "T du"]) -> Any:
     theta_key, record_key = jax.random.split(jax.random.key(0))
     theta = system.parameters.draw(theta_key, (RIGS,))
     record = play(record_key, system, jnp.broadcast_to(inputs, (RIGS, *inputs.shape)), theta).record
-    seen = record.observations[:, :-1]
-    return jnp.mean(seen, axis=0), jnp.std(seen, axis=0)
+    return _middle_and_spread(record.observations[:, :-1])
+
+
+def _middle_and_spread(seen: Float[Array, "R T dy"]) -> Any:
+    """Return mean and standard deviation over rigs; median and quantiles where some of them ran away."""
+    mean, deviation = jnp.mean(seen, axis=0), jnp.std(seen, axis=0)
+    low, middle, high = jnp.nanquantile(jnp.where(jnp.isfinite(seen), seen, jnp.nan), jnp.array(QUANTILES), axis=0)
+    width = 0.5 * (high - low)
+    sound = jnp.isfinite(mean) & (deviation <= RAN_AWAY * width + EDGE * jnp.abs(middle))
+    return jnp.where(sound, mean, middle), jnp.where(sound, deviation, width)
 
 
 def _near(middle: Float[Array, " du"]) -> Float[Array, " du"]:
