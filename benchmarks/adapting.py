@@ -230,7 +230,8 @@ def page() -> None:
         "plans know the parameters and not the noise, on 32 rigs and by a search: feedback answers to noise too and",
         "may come above it. First seeds were trained with nothing compiled before; seconds of other methods and the",
         "milliseconds of replanning are from a machine in use. Where a training was done again with the same key, the",
-        "gains are of the later run and the seconds of the earlier, quiet one. – is not computed yet.",
+        "gains are of the later run and the seconds of the earlier, quiet one. Where what was trained did not win, the",
+        "plan is handed out. – is not computed yet.",
         "",
         "| system | seed | plan | trained | adapting | oracle | replanning | won | training | decisions |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -256,12 +257,13 @@ def page() -> None:
                 if (found := _kept(kind, name, seed)) is not None:
                     both = " | ".join(f"{found[part]['mean']:.3f}" for part in ("mean", "sampled"))
                     lines.append(f"| {name} | {seed} | {title} | {both} | {found['training']:.0f} |")
-    lines += ["", f"Priors {TIMES:g} times as wide:", "", "| system | plan | trained | adapting | oracle |"]
-    lines.append("|---|---|---|---|---|")
+    lines += ["", f"Priors {TIMES:g} times as wide:", "", "| system | plan | trained | adapting | oracle | won |"]
+    lines.append("|---|---|---|---|---|---|")
     for name in (*PAPER, *EXAMPLES):
         if (found := _kept("wide", name, 0)) is not None and "policies" in found:
             gains = " | ".join(f"{found['policies'][part]['mean']:.3f}" for part in ("plan", "learned"))
-            lines.append(f"| {name} | {gains} | {_interval(found['adapting'])} | {found['oracle']:+.3f} |")
+            more = f"{_interval(found['adapting'])} | {found['oracle']:+.3f} | {found['winner']}"
+            lines.append(f"| {name} | {gains} | {more} |")
     if (found := _kept("reactor", "LimitedReactor", 0)) is not None:
         lines += [
             "",
