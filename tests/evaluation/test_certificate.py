@@ -372,6 +372,10 @@ def test_two_modes_are_weighed_by_several_fits():
     error = np.hypot(truth.std() / np.sqrt(len(truth)), found.standard_error)
     assert within(found.mean, truth.mean(), error)
     assert found.upper - found.lower < 0.02
+    after = judge.after_each()
+    assert {len(each.lower) for each in after} == {judging.CURVED}
+    own = after[-1].lower
+    assert within(own.mean(), found.lower, np.hypot(own.std() / np.sqrt(len(own)), found.lower_standard_error))
 
 
 def test_the_same_rigs_are_met_whatever_is_weighed_together():

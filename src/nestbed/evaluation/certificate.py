@@ -106,7 +106,7 @@ class Certificate:
 
     @functools.cached_property
     def curve(self) -> "Curve":
-        """The same after each experiment, from the first 256 records at most; it takes a while when first asked for."""
+        """The same after each experiment, from 256 records at most, 64 where they take long; it takes a while."""
         if self._curve is None:
             raise NestbedError("this certificate has no curve; ask the one that nb.certificate returned.")
         return self._curve()

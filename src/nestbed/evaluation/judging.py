@@ -36,6 +36,8 @@ DEAR, FEWER = 50_000_000, 4
 """Operations of one record's information above which there are fewer records, one for so many."""
 LOOKED_AT = 128
 """Records that tell whether a slower way of weighing them is enough."""
+CURVED = 64
+"""Records that a curve over experiments is of, where each takes long."""
 PROBE = 2**32 - 1
 """The block that is only looked at, so that no bound knows what was found."""
 
@@ -245,8 +247,10 @@ class Judge:
         return Judged(lower, upper, ess, mixed, elsewhere)
 
     def after_each(self) -> list[Judged]:
-        """Judge the records of one block after each of their experiments."""
-        theta, record, *_ = self.rigs(0)
+        """Judge some records after each of their experiments: a large block, or fewer that take long."""
+        theta, record, *_ = self.simulated(0)
+        rows = np.arange(TOGETHER if self.size == TOGETHER else CURVED)
+        theta, record = jax.tree.map(lambda leaf: leaf[rows], (theta, record))
         key = jax.random.fold_in(self.key, PROBE - 1)
 
         def after(t: int) -> Judged:

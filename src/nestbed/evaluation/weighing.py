@@ -1,6 +1,7 @@
 """How likely each simulated record is in all: draws from a proposal fitted to it, with and without its own θ₀."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -64,40 +65,32 @@ def by_gaussian(
     return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=PILOT)
 
 
-@eqx.filter_jit
-def by_fits(
-    key: jax.Array,
-    system: BaseSystem,
-    theta: Components,
-    record: Record,
-    count: Int[Array, ""],
-    draws: int,
-    free: tuple[bool, ...],
-    target: Target | None = None,
-) -> Weighed:
-    """Weigh records by fits from several starts each, taken together: for posteriors whose modes mislead one fit."""
-    fit_key, draw_key = jax.random.split(key)
-    own = own_of(system, theta)
-    fitted = mixture.of_fits(fit_key, likelihoods.of(system), record, count, _held(own, free))
-    return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=PILOT)
+def _by(fit: Callable[..., Mixture], pilot: int) -> Callable[..., Weighed]:
+    """Return how records are weighed by mixtures that `fit` makes; so many `pilot` draws tell whether they are good."""
+
+    @eqx.filter_jit
+    def weigh(
+        key: jax.Array,
+        system: BaseSystem,
+        theta: Components,
+        record: Record,
+        count: Int[Array, ""],
+        draws: int,
+        free: tuple[bool, ...],
+        target: Target | None = None,
+    ) -> Weighed:
+        fit_key, draw_key = jax.random.split(key)
+        own = own_of(system, theta)
+        fitted = fit(fit_key, likelihoods.of(system), record, count, _held(own, free))
+        return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=pilot)
+
+    return weigh
 
 
-@eqx.filter_jit
-def by_mixture(
-    key: jax.Array,
-    system: BaseSystem,
-    theta: Components,
-    record: Record,
-    count: Int[Array, ""],
-    draws: int,
-    free: tuple[bool, ...],
-    target: Target | None = None,
-) -> Weighed:
-    """Weigh records by a mixture that is led to the posterior from everywhere: slower, for any shape."""
-    fit_key, draw_key = jax.random.split(key)
-    own = own_of(system, theta)
-    fitted = mixture.fit(fit_key, likelihoods.of(system), record, count, _held(own, free))
-    return _weigh(draw_key, system, fitted, own, record, count, draws, free, target, pilot=0)
+by_fits = _by(mixture.of_fits, PILOT)
+"""By fits from several starts each, taken together: for posteriors whose modes mislead one fit."""
+by_mixture = _by(mixture.fit, 0)
+"""By a mixture that is led to the posterior from everywhere: slower, for any shape."""
 
 
 def _held(own: Components, free: tuple[bool, ...]) -> tuple[Any, ...]:
