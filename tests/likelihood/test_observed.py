@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -77,3 +78,32 @@ def test_nothing_above_the_likelihood_steps_the_state_by_itself():
         if call in file.read_text()
     ]
     assert not found
+
+
+class Rocket(nb.System):
+    """Its drag is far too fast for the Runge–Kutta step where the prior hardly leads."""
+
+    state = ("speed",)
+    designs = nb.Box(thrust=(-5.0, 5.0))
+    prior = {"drag": dist.LogNormal(-1.5, 1.2)}
+    step, diffusion, integrator, substeps = 0.05, (0.1,), "rk4", 4
+
+    def drift(self, x, u, theta):
+        return u.thrust - theta.drag * x.speed * jnp.abs(x.speed)
+
+
+class Faulty(Rocket):
+    """The same with an equation that is no number there."""
+
+    def drift(self, x, u, theta):
+        return u.thrust - jnp.sqrt(10.0 - theta.drag) * x.speed
+
+
+def test_where_a_step_explodes_nothing_can_be_seen_but_a_drift_without_a_number_is_a_fault():
+    theta = (jnp.array([[0.2, 1e5]]),)
+    place = [(jnp.full((1, 1), value),) for value in (9.0, 1.0, 9.0)]
+    for system, far in ((Rocket(), -np.inf), (Faulty(), np.nan)):
+        likelihood = likelihoods.of(system)
+        _, density = likelihood.advance(likelihood.start(place[0], theta), *place[1:], theta)
+        assert np.isfinite(density[0, 0])
+        np.testing.assert_equal(float(density[0, 1]), far)

@@ -92,11 +92,16 @@ class Observed(Likelihood):
     def deviance(
         self, carry: Components, u: Components, y: Components, theta: Components
     ) -> tuple[Components, jax.Array]:
-        """Return the state that was seen, and its squared residuals in units of the noise."""
+        """Return the state that was seen, and its squared residuals in units of the noise.
+
+        Infinite where the step explodes: nothing that is seen can come of it.
+        """
         changes, noise = integration.change(self.system, carry, u, theta), self._noise(carry, u, theta)
         seen = [x_next - x for x_next, x in zip(y, carry, strict=True)]
         residuals = noise.decorrelated(tuple(moved - change for moved, change in zip(seen, changes, strict=True)))
         squares = sum(r**2 * (1.0 / v) for r, v in zip(residuals, noise.variance, strict=True))
+        if self.long_step:
+            squares = jnp.where(integration.explodes(self.system, carry, u, theta, changes), jnp.inf, squares)
         return y, squares if self.constant_noise else squares + sum(jnp.log(v) for v in noise.variance)
 
     def _noise(self, carry: Components, u: Components, theta: Components) -> integration.Noise:

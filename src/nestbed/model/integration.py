@@ -146,6 +146,18 @@ def change(
     return _moved(system, scheme(system), x, u, theta, length)
 
 
+def explodes(system: "BaseSystem", x: Components, u: Components, theta: Components, changes: Components) -> Any:
+    """Return where a step ends in no number though the drift has one where it begins.
+
+    Far from where the prior leads a drift may be too fast for the scheme: that is no fault of the equations.
+    """
+
+    def finite(values: Components) -> Any:
+        return jnp.isfinite(sum(0.0 * jnp.asarray(value, float) for value in values))
+
+    return finite(system.rates(x, u, theta)) & ~finite(changes)
+
+
 def _moved(
     system: "BaseSystem", how: Scheme, x: Components, u: Components, theta: Components, length: Any
 ) -> Components:
