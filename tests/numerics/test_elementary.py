@@ -36,6 +36,27 @@ def test_special_values():
         np.testing.assert_allclose(elementary.log(SPECIAL), np.log(SPECIAL), rtol=1e-15)
 
 
+def test_the_logarithm_of_a_product_is_the_sum_of_logarithms():
+    """Of products that no double holds, too."""
+    factors = np.exp(DRAW.normal(0.0, 40.0, (300, 50)) + DRAW.uniform(-300.0, 300.0, 50))
+
+    @jax.jit
+    def logarithm(factors):
+        def step(t, so_far):
+            product, counted = elementary.multiplied(so_far[0], factors[t])
+            return product, so_far[1] + counted
+
+        begun = jnp.ones(factors.shape[1]), jnp.zeros(factors.shape[1])
+        product, counted = jax.lax.fori_loop(0, factors.shape[0], step, begun)
+        return jnp.log(product) + counted
+
+    np.testing.assert_allclose(logarithm(factors), np.log(factors).sum(axis=0), rtol=1e-12, atol=1e-10)
+    special = np.ones((4, 6))
+    special[1] = [np.nan, np.inf, 0.0, -1.0, 1e-320, 2.0]
+    special[3] = [1.0, 2.0, 3.0, -1.0, 1e300, 0.5]
+    np.testing.assert_array_equal(logarithm(special), [np.nan, np.inf, -np.inf, np.nan, -np.inf, 0.0])
+
+
 def test_huge_angles_stay_within_bounds():
     """They have no digits left, but neither sine nor cosine is ever beyond 1."""
     huge = DRAW.normal(0.0, 1.0, 10_000) * np.exp(DRAW.uniform(16.0, 700.0, 10_000))

@@ -119,6 +119,12 @@ class Likelihood(ABC):
     def deviance(self, carry: Carry, u: Components, y: Components, theta: Components) -> tuple[Carry, Array]:
         """Return the next carry and −2 log p(y | past, u, θ) but for the constant `log_normaliser`."""
 
+    def misfit(
+        self, carry: Carry, u: Components, y: Components, theta: Components
+    ) -> tuple[Carry, Any, tuple[Any, ...]]:
+        """Return the next carry, and the same as a sum and factors whose logarithms are still to be added to it."""
+        return *self.deviance(carry, u, y, theta), ()
+
     @property
     @abstractmethod
     def log_normaliser(self) -> float:

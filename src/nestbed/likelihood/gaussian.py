@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from nestbed.model import integration, sensors
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
-from nestbed.numerics import dependence, kernels, programs
+from nestbed.numerics import dependence, kernels, programs, tangents
 from nestbed.numerics.dependence import ZERO, minus, plus, times
 
 FEW = 2
@@ -84,10 +84,8 @@ def predicted(
     if integration.stiff(system):
         changes, jacobian = integration.change_and_slopes(system, x, u, theta, length)
     else:
-        changes, jacobian = _linearised(
-            lambda x: integration.change(system, x, u, theta, length), x, _slopes_of_drift(system), shape
-        )
-    changes, jacobian = kernels.once((changes, jacobian))
+        changes, jacobian = _linearised(lambda x: integration.change(system, x, u, theta, length), x, shape)
+    mean, jacobian = kernels.once((tuple(now + change for now, change in zip(x, changes, strict=True)), jacobian))
     along = [[plus(entry, float(i == j)) for j, entry in enumerate(row)] for i, row in enumerate(jacobian)]
     at = theta if system.carries_noise else None
     comes = integration.noise(system, x, u, theta, rough, length=length, at=at).covariance
@@ -100,7 +98,7 @@ def predicted(
         for i in range(size)
         for j in range(i + 1)
     )
-    return kernels.once(Gaussian(tuple(now + change for now, change in zip(x, changes, strict=True)), covariance))
+    return Gaussian(mean, kernels.once(covariance))
 
 
 def corrected(
@@ -153,7 +151,7 @@ def expected(
 def shown(system: BaseSystem, known: Gaussian, theta: Components) -> tuple[Components, list[list[Any]]]:
     """Return what sensors show of the mean, and how that changes with the states."""
     shape = jnp.shape(known.mean[0])
-    return _linearised(lambda x: sensors.seen(system, x, theta), known.mean, _slopes_of_sensors(system), shape)
+    return _linearised(lambda x: sensors.seen(system, x, theta), known.mean, shape)
 
 
 def _spread(known: Gaussian, slope: list[Any], own: Any) -> tuple[list[Any], Any]:
@@ -178,29 +176,12 @@ def factor(state: Gaussian) -> list[list[Any]]:
 
 
 def _linearised(
-    function: Callable[[Components], Components], x: Components, known: Any, shape: tuple[int, ...]
+    function: Callable[[Components], Components], x: Components, shape: tuple[int, ...]
 ) -> tuple[Components, list[list[Any]]]:
-    """Return a function's values, and its slopes where they are not known beforehand."""
-
-    def full(x: Components) -> Components:
-        return tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in function(x))
-
-    values, push = jax.linearize(full, x)
-    slopes = [list(row) for row in known]
-    for j in range(len(x)):
-        if all(row[j] is not None for row in known):
-            continue
-        column = push(tuple(jnp.full(shape, float(i == j)) for i in range(len(x))))
-        for row, slope in zip(slopes, column, strict=True):
-            row[j] = slope if row[j] is None else row[j]
-    return values, slopes
-
-
-@programs.cached(maxsize=64)
-def _slopes_of_drift(system: BaseSystem) -> Any:
-    u, theta = tuple(jnp.asarray(value) for value in system.rest_design), system.parameters.middle
-    found = dependence.slopes(lambda x: tuple(integration.change(system, x, u, theta)), len(system.state))
-    return tuple(tuple(ZERO if slope == ZERO else None for slope in row) for row in found)
+    """Return a function's values, all of one shape, and its slopes."""
+    return tangents.linearised(
+        lambda x: tuple(jnp.broadcast_to(jnp.asarray(value, float), shape) for value in function(x)), x
+    )
 
 
 @programs.cached(maxsize=64)
@@ -216,8 +197,3 @@ def sensors_are_linear(system: BaseSystem) -> bool:
         return (*(slope for unit in units for slope in push(unit)), *(jnp.asarray(value) for value in noise))
 
     return all(slope == ZERO for row in dependence.slopes(slopes, size) for slope in row)
-
-
-@programs.cached(maxsize=64)
-def _slopes_of_sensors(system: BaseSystem) -> Any:
-    return dependence.slopes(lambda x: sensors.seen(system, x, system.parameters.middle), len(system.state))

@@ -111,11 +111,19 @@ class Hidden(Likelihood):
 
     def counted(self, found: list[Innovation], constant: float = 0.0) -> Any:
         """Return the deviance of innovations, but for the constant part; of those that were measured."""
-        total: Any = constant
+        squares, variances = self.apart(found, constant)
+        return squares + sum(jnp.log(variance) for variance in variances)
+
+    def apart(self, found: list[Innovation], constant: float = 0.0) -> tuple[Any, tuple[Any, ...]]:
+        """Return the same as a sum, and variances whose logarithms are still to be added to it."""
+        squares: Any = constant
         for each in found:
-            one = each.residual**2 * each.precision + jnp.log(each.variance) + (LOG_2PI if self.given else 0.0)
-            total = total + (one if each.measured is True else jnp.where(each.measured, one, 0.0))
-        return total
+            one = each.residual**2 * each.precision + (LOG_2PI if self.given else 0.0)
+            squares = squares + (one if each.measured is True else jnp.where(each.measured, one, 0.0))
+        variances = (
+            each.variance if each.measured is True else jnp.where(each.measured, each.variance, 1.0) for each in found
+        )
+        return squares, tuple(variances)
 
     @property
     def log_normaliser(self) -> float:

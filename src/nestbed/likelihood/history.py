@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from nestbed.likelihood.base import Carry, Likelihood, Record, components
 from nestbed.model.prior import Components
+from nestbed.numerics import elementary
 
 UNROLL, WIDE = 8, 48
 """Time steps per turn of the loop: fewer turns, and the particles stay in registers for longer; and the numbers that a
@@ -100,14 +101,21 @@ def _in_small_blocks(
 def _step_by_step(
     likelihood: Likelihood, first: Components, steps: Array, count: Int[Array, ""], theta: Components
 ) -> tuple[Carry, Any]:
-    def step(t: Int[Array, ""], so_far: tuple[Carry, Any]) -> tuple[Carry, Any]:
-        carry, total = so_far
+    """Take all steps; logarithms of variances are those of their product, of which one is taken in the end."""
+
+    def step(t: Int[Array, ""], so_far: tuple[Carry, Any, Any]) -> tuple[Carry, Any, Any]:
+        carry, total, product = so_far
         row = jax.lax.dynamic_index_in_dim(steps, t, keepdims=False)[..., None]
         u, y = (tuple(part) for part in jnp.split(row, (likelihood.inputs,)))
-        carry, deviance = likelihood.deviance(carry, u, y, theta)
-        return carry, total + deviance
+        carry, squares, factors = likelihood.misfit(carry, u, y, theta)
+        for factor in factors:
+            product, counted = elementary.multiplied(product, factor)
+            squares = squares + counted
+        return carry, total + squares, product
 
-    return jax.lax.fori_loop(0, count, step, _begun(likelihood, first, theta))
+    begun, nothing = _begun(likelihood, first, theta)
+    carry, total, product = jax.lax.fori_loop(0, count, step, (begun, nothing, jnp.ones_like(nothing)))
+    return carry, total + jnp.log(product)
 
 
 def _begun(likelihood: Likelihood, first: Components, theta: Components) -> tuple[Carry, Any]:

@@ -76,25 +76,37 @@ class Kalman(Hidden):
         """Return the filter after the observation, and what that says."""
         return self.innovations(carry, u, y, theta)[:2]
 
+    def misfit(
+        self, carry: Filter, u: Components, y: Components, theta: Components
+    ) -> tuple[Filter, Any, tuple[Any, ...]]:
+        """Return the filter after the observation; squares, and variances whose logarithms are to be added."""
+        return kernels.faster(self._read)(carry, u, y, theta)[:3]
+
     def innovations(
         self, carry: Filter, u: Components, y: Components, theta: Components
     ) -> tuple[Filter, Array, Components, tuple[Any, ...]]:
-        """Return the same, with each sensor's residual given the sensors before it."""
-        return kernels.faster(self._innovations)(carry, u, y, theta)
+        """Return the filter and the deviance, with each sensor's residual given the sensors before it."""
 
-    def _innovations(self, carry: Filter, u: Components, y: Components, theta: Components) -> Any:
+        def whole(carry: Filter, u: Components, y: Components, theta: Components) -> Any:
+            after, squares, factors, *rest = self._read(carry, u, y, theta)
+            return after, squares + sum(jnp.log(factor) for factor in factors), *rest
+
+        return kernels.faster(whole)(carry, u, y, theta)
+
+    def _read(self, carry: Filter, u: Components, y: Components, theta: Components) -> Any:
         state, carried, used = self._forward(carry, u, theta)
         state, found = gaussian.corrected(self.system, state, used, theta, lambda i, *_: y[i], gaps=self.given)
-        deviance = self.counted(found)
+        squares, factors = self.apart(found)
         if self.given and not self.system.sensors:
-            state = chosen(u[-1] == 0.0, gaussian.known(gaussian.at_start(self.system, jnp.shape(deviance)), y), state)
+            state = chosen(u[-1] == 0.0, gaussian.known(gaussian.at_start(self.system, jnp.shape(squares)), y), state)
         if self.given and not first_tells(self.system):
-            deviance = jnp.where(u[-1] == 0.0, 0.0, deviance)
+            squares = jnp.where(u[-1] == 0.0, 0.0, squares)
+            factors = tuple(jnp.where(u[-1] == 0.0, 1.0, factor) for factor in factors)
         if not isinstance(carry.pending, tuple):
-            deviance = deviance + carry.pending
-            carried = carried._replace(pending=jnp.zeros_like(deviance))
+            squares = squares + carry.pending
+            carried = carried._replace(pending=jnp.zeros_like(squares))
         residuals, variances = tuple(each.residual for each in found), tuple(each.variance for each in found)
-        return carried._replace(state=state), deviance, residuals, variances
+        return carried._replace(state=state), squares, factors, residuals, variances
 
     def sample(self, normals: Components, carry: Filter, u: Components, theta: Components) -> Components:
         """Return what sensors show next, by standard normal numbers and what the past says."""

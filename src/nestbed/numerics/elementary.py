@@ -62,15 +62,41 @@ def cos(x: Any) -> Any:
 @jax.custom_jvp
 def log(x: Any) -> Any:
     """Return log x, by x = 2ᵏ m with m between √½ and √2."""
-    bits = lax.bitcast_convert_type(x, jnp.int64)
-    k = lax.shift_right_arithmetic(bits - ROOT_HALF, np.int64(EXPONENT))
-    above = lax.bitcast_convert_type(bits - lax.shift_left(k, np.int64(EXPONENT)), float) - 1.0
-    power = lax.bitcast_convert_type(k + np.float64(WHOLE).view(np.int64), float) - WHOLE
+    part, power = halved(x)
+    above = part - 1.0
     s, half = above / (2.0 + above), 0.5 * above * above
     rest = s * (half + s * s * _polynomial(s * s, LOGARITHM)) + power * LOG_2[1]
     usual = power * LOG_2[0] - ((half - rest) - above)
     below = jnp.where(x >= 0.0, -math.inf, math.nan)
     return jnp.where(x >= np.finfo(float).tiny, jnp.where(x == math.inf, x, usual), below)
+
+
+def halved(x: Any) -> tuple[Any, Any]:
+    """Return m between √½ and √2, and k, so that x = 2ᵏ m; of positive numbers that are not subnormal."""
+    bits = lax.bitcast_convert_type(x, jnp.int64)
+    k = lax.shift_right_arithmetic(bits - ROOT_HALF, np.int64(EXPONENT))
+    part = lax.bitcast_convert_type(bits - lax.shift_left(k, np.int64(EXPONENT)), float)
+    return part, lax.bitcast_convert_type(k + np.float64(WHOLE).view(np.int64), float) - WHOLE
+
+
+@jax.custom_jvp
+def multiplied(product: Any, factor: Any) -> tuple[Any, Any]:
+    """Return p between √½ and √2, and what log p lacks of the logarithm of a product: no logarithm is computed.
+
+    Where there is none, p is 0 (of what is below 10⁻³⁰⁷), infinite or not a number, and stays so. Slopes are all
+    in p.
+    """
+    x = product * factor
+    part, power = halved(x)
+    below = jnp.where(x >= 0.0, 0.0, math.nan)
+    return jnp.where(x >= np.finfo(float).tiny, jnp.where(x < math.inf, part, x), below), power * math.log(2.0)
+
+
+@multiplied.defjvp
+def _multiplied_slopes(values: Any, slopes: Any) -> Any:
+    (product, factor), (along, beside) = values, slopes
+    part, counted = multiplied(product, factor)
+    return (part, counted), (part * (along / product + beside / factor), jnp.zeros_like(counted))
 
 
 sin.defjvps(lambda slope, _, x: slope * cos(x))
