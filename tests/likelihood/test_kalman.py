@@ -459,3 +459,30 @@ def test_blocks_of_histories_are_those_of_each_record_and_particle(rows, particl
 
     for a, b in zip(run(history.BLOCK), run(rows * particles), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)  # rounding of states about 1
+
+
+class Rocket(nb.System):
+    """Its drag is far too fast for the Runge–Kutta step where the prior hardly leads; its speed is hidden."""
+
+    state = ("height", "speed")
+    designs = nb.Box(thrust=(-5.0, 5.0))
+    prior = {"drag": dist.LogNormal(-1.5, 1.2)}
+    start = {"speed": dist.Normal(9.0, 1.0)}
+    sensors = {"height": 0.02}
+    step, diffusion, integrator, substeps = 0.05, (0.005, 0.1), "rk4", 2
+
+    def drift(self, x, u, theta):
+        return x.speed, u.thrust - theta.drag * x.speed * jnp.abs(x.speed)
+
+
+def test_where_a_filter_explodes_nothing_can_be_seen():
+    """Not a number that is no number: such particles are dropped; what a fault is is told by `cause`."""
+    system = Rocket()
+    record = Record(jnp.array([[[0.0], [0.4], [0.8]]]), jnp.ones((1, 2, 1)))
+    theta = (jnp.array([[0.2, 30.0, 1e6]]),)
+    table = history.tabulate(record)
+    carry, density = history.log_likelihood(Kalman(system), table, jnp.asarray(2), theta)
+    assert np.isfinite(density[0, 0])
+    assert density[0, 2] == -np.inf
+    assert not np.isnan(density).any()
+    assert np.isfinite(jnp.stack(carry.state.mean)).all()

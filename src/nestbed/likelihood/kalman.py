@@ -16,6 +16,7 @@ from nestbed.likelihood import gaussian
 from nestbed.likelihood.base import Record, components, named
 from nestbed.likelihood.gaussian import Gaussian
 from nestbed.likelihood.hidden import Hidden, Rig, chosen, first_tells
+from nestbed.model import integration
 from nestbed.model.prior import Components
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import kernels
@@ -95,8 +96,11 @@ class Kalman(Hidden):
 
     def _read(self, carry: Filter, u: Components, y: Components, theta: Components) -> Any:
         state, carried, used = self._forward(carry, u, theta)
+        exploded = self._explodes(carry, u, theta, state)
+        state = state if exploded is False else chosen(exploded, carry.state, state)
         state, found = gaussian.corrected(self.system, state, used, theta, lambda i, *_: y[i], gaps=self.given)
         squares, factors = self.apart(found)
+        squares = squares if exploded is False else jnp.where(exploded, jnp.inf, squares)  # nothing seen can come of it
         if self.given and not self.system.sensors:
             state = chosen(u[-1] == 0.0, gaussian.known(gaussian.at_start(self.system, jnp.shape(squares)), y), state)
         if self.given and not first_tells(self.system):
@@ -107,6 +111,14 @@ class Kalman(Hidden):
             carried = carried._replace(pending=jnp.zeros_like(squares))
         residuals, variances = tuple(each.residual for each in found), tuple(each.variance for each in found)
         return carried._replace(state=state), squares, factors, residuals, variances
+
+    def _explodes(self, carry: Filter, u: Components, theta: Components, state: Gaussian) -> Any:
+        """Return where a step that is not Euler's leads to no state, though the drift has a number where it begins."""
+        if self.system.one_euler_step:
+            return False
+        designs = u[: len(self.system.design_names)]
+        wide = tuple(jnp.where(jnp.isinf(entry), entry, 0.0) for entry in state.covariance)
+        return integration.explodes(self.system, carry.state.mean, designs, theta, (*state.mean, *wide))
 
     def sample(self, normals: Components, carry: Filter, u: Components, theta: Components) -> Components:
         """Return what sensors show next, by standard normal numbers and what the past says."""

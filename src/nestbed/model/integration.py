@@ -146,8 +146,8 @@ def change(
     return _moved(system, scheme(system), x, u, theta, length)
 
 
-def explodes(system: "BaseSystem", x: Components, u: Components, theta: Components, changes: Components) -> Any:
-    """Return where a step ends in no number though the drift has one where it begins.
+def explodes(system: "BaseSystem", x: Components, u: Components, theta: Components, end: Components) -> Any:
+    """Return where a step comes to no number, in any of what it `end`s in, though the drift has one where it begins.
 
     Far from where the prior leads a drift may be too fast for the scheme: that is no fault of the equations.
     """
@@ -155,7 +155,7 @@ def explodes(system: "BaseSystem", x: Components, u: Components, theta: Componen
     def finite(values: Components) -> Any:
         return jnp.isfinite(sum(0.0 * jnp.asarray(value, float) for value in values))
 
-    return finite(system.rates(x, u, theta)) & ~finite(changes)
+    return finite(system.rates(x, u, theta)) & ~finite(end)
 
 
 def _moved(
