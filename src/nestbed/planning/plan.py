@@ -107,7 +107,7 @@ class Plan:
             arrays[f"lower_{i}"], arrays[f"upper_{i}"] = each.certificate.lower_values, each.certificate.upper_values
             arrays[f"ess_{i}"] = each.certificate.ess
         with storage.saving(place):
-            storage.write(place / INPUTS, _csv(self.system, self.inputs).encode())
+            storage.write(place / INPUTS, inputs_as_csv(self.system, self.inputs).encode())
             storage.write(place / VALUES, storage.npz(arrays))
             storage.write(place / FACTS, json.dumps(facts, indent=1).encode())
         return place
@@ -145,7 +145,8 @@ def load_plan(folder: str | Path, system: BaseSystem | None = None) -> Plan:
     return Plan(model, inputs, target, Comparison(estimates), known, *spent)
 
 
-def _csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
+def inputs_as_csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
+    """Return inputs as CSV: a row per experiment, with the time when it begins and a column for each design."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     time = [] if "time" in system.design_names else ["time"]  # when each is applied, in the unit of the step
