@@ -6,7 +6,6 @@ moving the places themselves.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -75,9 +74,12 @@ class Window:
 Flat = Elementwise | Elements | Joined | Product | Reduced | Window
 
 ELEMENTWISE = frozenset(
-    "abs acos add and asin atan atan2 ceil clamp convert_element_type cos cosh div eq erf exp expm1 floor ge gt "
-    "integer_pow is_finite le log log1p logistic lt max min mul ne neg not or pow rem rsqrt select_n sign sin sinh sqrt "
-    "square sub tan tanh xor".split()
+    (
+        *("abs", "add", "div", "integer_pow", "mul", "neg", "pow", "rem", "rsqrt", "sign", "sqrt", "square", "sub"),
+        *("acos", "asin", "atan", "atan2", "cos", "cosh", "erf", "exp", "expm1", "log", "log1p", "logistic", "sin"),
+        *("sinh", "tan", "tanh", "ceil", "clamp", "floor", "max", "min", "convert_element_type", "is_finite"),
+        *("and", "eq", "ge", "gt", "le", "lt", "ne", "not", "or", "select_n", "xor"),
+    )
 )
 MOVED = frozenset({"broadcast_in_dim", "expand_dims", "reshape", "rev", "slice", "squeeze", "transpose"})
 """Primitives that only take elements of one array to other places."""
@@ -108,8 +110,8 @@ def flattened(program: Program, form: str) -> list[Flat]:
 def no_entry(name: str, form: str) -> NestbedError:
     """Return what to say of a primitive that a form has nothing for."""
     return NestbedError(
-        f"the policy uses jax's {name!r}, for which the export to {form} has no entry; write that part of it with sums, "
-        "products, elementary functions, slices and where, or export it as jax, which has all of them."
+        f"the policy uses jax's {name!r}, for which the export to {form} has no entry; write that part of it with "
+        "sums, products, elementary functions, slices and where, or export it as jax, which has all of them."
     )
 
 
@@ -128,7 +130,7 @@ def _concatenated(operation: Operation) -> list[Flat]:
         np.arange(start, start + each.size, dtype=np.int32).reshape(each.shape)
         for start, each in zip(sizes, operation.inputs, strict=False)
     ]
-    axis = operation.params.get("dimension", operation.params.get("axis"))
+    axis = int(operation.params["dimension" if operation.primitive.name == "concatenate" else "axis"])
     order = (np.concatenate if operation.primitive.name == "concatenate" else np.stack)(places, axis).ravel()
     output = operation.outputs[0]
     if np.array_equal(order, np.arange(len(order))):
@@ -200,4 +202,3 @@ def used(operation: Flat) -> tuple[Operand, ...]:
     if isinstance(operation, Product):
         return operation.left, operation.right
     return (operation.source, *(each[0] for each in getattr(operation, "starts", ())))
-

@@ -20,7 +20,9 @@ SAME = frozenset({"copy", "copy_p", "stop_gradient", "optimization_barrier"})
 NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1, "and": True, "or": False}
 """By primitive, the second of two inputs that leaves the first as it is."""
 ABSORBING = {"mul": 0, "rem": 1, "and": False, "or": True}
-"""By primitive, the input that decides the output alone: itself, or what is left of a division by 1."""
+"""By primitive, the input that decides the output alone: it is that, or, of a division by 1, what is left."""
+ORDERED = frozenset({"sub", "div", "rem"})
+"""Those of which only the second input does so."""
 
 
 class Builder:
@@ -91,16 +93,15 @@ class Builder:
             return inputs[0]
         if name == "select_n" and isinstance(inputs[0], Constant) and inputs[0].size == 1:
             return inputs[1 + int(inputs[0].array)]
-        return self._absorbed(name, inputs) if name in NEUTRAL or name in ABSORBING else None
+        return self._absorbed(name, inputs, shapes[0]) if name in NEUTRAL or name in ABSORBING else None
 
-    def _absorbed(self, name: str, inputs: list[Operand]) -> Operand | None:
-        """Return one of two inputs that the other does not change, or that is all that matters."""
-        pairs = [(*inputs, True), (*inputs[::-1], name not in ("sub", "div", "rem"))]
-        for other, one, allowed in pairs:
-            if not allowed or not isinstance(one, Constant) or not one.size:
+    def _absorbed(self, name: str, inputs: list[Operand], output: Any) -> Operand | None:
+        """Return one of two inputs that the other does not change, or what the other alone makes of it."""
+        for other, one in (inputs, inputs[::-1]):
+            if not isinstance(one, Constant) or not one.size or (one is inputs[0] and name in ORDERED):
                 continue
-            if name in NEUTRAL and one.size == other.size and bool((one.array == NEUTRAL[name]).all()):
+            if name in NEUTRAL and other.shape == tuple(output.shape) and (one.array == NEUTRAL[name]).all():
                 return other
-            if name in ABSORBING and one.size == other.size and bool((one.array == ABSORBING[name]).all()):
-                return one if name != "rem" else self.constant(np.zeros_like(one.array))
+            if name in ABSORBING and (one.array == ABSORBING[name]).all():
+                return self.constant(np.full(output.shape, 0 if name == "rem" else ABSORBING[name], output.dtype))
         return None

@@ -50,6 +50,7 @@ SOURCE = """/* {title}: see policy.h. */
 #include "policy.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef policy_real real;
 #define R(number) ((real)(number))
@@ -154,7 +155,9 @@ def readme(about: About) -> str:
     noise = [(name, each.size) for name, each in zip(noise_names(about.program), about.program.noise, strict=True)]
     return README.format(
         noise="".join(f"{name}, " for name, _ in noise),
-        drawn="".join(f"    policy_real {name}[{size}]; /* fill it with standard normal numbers */\n" for name, size in noise),
+        drawn="".join(
+            f"    policy_real {name}[{size}]; /* fill it with standard normal numbers */\n" for name, size in noise
+        ),
     )
 
 
@@ -209,7 +212,9 @@ def _check(program: Program, about: About) -> str:
         return ", ".join("{" + ", ".join(repr(float(each)) for each in row) + "}" for row in about.steps[name])
 
     sampled = bool(program.noise)
-    table = f"static const policy_real noise[STEPS][{program.noise[0].size}] = {{ {rows('noise')} }};\n" if sampled else ""
+    table = (
+        f"static const policy_real noise[STEPS][{program.noise[0].size}] = {{ {rows('noise')} }};\n" if sampled else ""
+    )
     return CHECK.format(
         steps=len(about.steps["y"]),
         seen=program.y.size,

@@ -110,7 +110,9 @@ class Writer:
         if id(operand) not in self.tables:
             name, numbers = f"c{len(self.tables)}", operand.array.ravel()
             shape = " × ".join(map(str, operand.shape)).replace("×", "x")
-            listed = textwrap.fill(", ".join(map(digits, numbers)), 116, initial_indent="    ", subsequent_indent="    ")
+            listed = textwrap.fill(
+                ", ".join(map(digits, numbers)), 116, initial_indent="    ", subsequent_indent="    "
+            )
             head = f"static const {TYPES[str(operand.dtype)]} {name}[{numbers.size}] = {{ /* {shape} */"
             self.tables[id(operand)] = name, f"{head}\n{listed}\n}};"
         return self.tables[id(operand)][0]

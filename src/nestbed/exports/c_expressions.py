@@ -14,12 +14,17 @@ UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t"}
 ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL, BITWISE = {"and": "&&", "or": "||", "xor": "!="}, {"and": "&", "or": "|", "xor": "^"}
-LIBRARY = {
-    **{name: name for name in "acos asin atan atan2 ceil cos cosh erf exp expm1 floor log log1p pow".split()},
-    **{name: name for name in "sin sinh sqrt tan tanh".split()},
-    "abs": "fabs",
-    "rem": "fmod",
+LIBRARY = {"abs": "fabs", "rem": "fmod", "pow": "pow", "sqrt": "sqrt", "erf": "erf", "floor": "floor", "ceil": "ceil"}
+LIBRARY |= {
+    "exp": "exp",
+    "expm1": "expm1",
+    "log": "log",
+    "log1p": "log1p",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
 }
+LIBRARY |= {name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")}
 """Functions of math.h."""
 OWN = {
     "max": "{t} a, {t} b) {{ return a > b{nan} ? a : b; }}",
@@ -29,7 +34,7 @@ OWN = {
     "square": "{t} x) {{ return x * x; }}",
     "logistic": "{t} x) {{ return 1 / (1 + {exp}(-x)); }}",
     "rsqrt": "{t} x) {{ return 1 / {sqrt}(x); }}",
-    "integer_pow": "{t} x, int power)\n{{\n    {t} y = 1;\n    for (int i = power < 0 ? -power : power; i > 0; --i) {{\n"
+    "integer_pow": "{t} x, int power)\n{{\n    {t} y = 1;\n    for (int i = abs(power); i > 0; --i) {{\n"
     "        y *= x;\n    }}\n    return power < 0 ? 1 / y : y;\n}}",
 }
 """Functions that are written into the file where they are used."""
@@ -37,7 +42,11 @@ OWN = {
 
 def own_function(name: str, kind: str) -> str:
     """Return a function of the file's own for a type."""
-    words = {"nan": " || isnan(a)" if kind in FLOATING else "", "exp": library("exp", kind), "sqrt": library("sqrt", kind)}
+    words = {
+        "nan": " || isnan(a)" if kind in FLOATING else "",
+        "exp": library("exp", kind),
+        "sqrt": library("sqrt", kind),
+    }
     return f"static inline {kind} {called(name, kind)}({OWN[name].format(t=kind, **words)}"
 
 

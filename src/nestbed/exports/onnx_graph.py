@@ -15,8 +15,9 @@ from nestbed.numerics.errors import NestbedError
 OPSET, IR = 17, 8
 """Versions of the operators and of the file: of 2022, so that runtimes know them."""
 README = """
-`policy.onnx` is one step as a graph (opset {opset}): carry_0, …, y, u_previous[, noise] → carry_0_next, …, u. `policy.json`,
-also in the graph's metadata, has names, units and what a record begins with. It needs `pip install onnxruntime`.
+`policy.onnx` is one step as a graph (opset {opset}): carry_0, …, y, u_previous[, noise] → carry_0_next, …, u.
+`policy.json`, also in the graph's metadata, has names, units and what a record begins with. It needs
+`pip install onnxruntime`.
 
 ```python
 import json
@@ -34,8 +35,7 @@ off = 0.0
 for t, y in enumerate(check["y"]):  # in their place, what your rig shows
     given = {{f"carry_{{i}}": each for i, each in enumerate(carry)}}
     given |= {{"y": np.array(y, kind), "u_previous": u{noise}}}  # u_previous: what was applied before
-    used = {{each.name for each in policy.get_inputs()}}
-    *carry, u = policy.run(None, {{name: given[name] for name in used}})
+    *carry, u = policy.run(None, given)
     for value, known, each in zip(u, check["u"][t], about["u"]):
         off = max(off, 2.0 * abs(float(value) - known) / (each["high"] - each["low"]))
 print(f"at most {{off:.1e}} of half the box off")

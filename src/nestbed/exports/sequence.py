@@ -13,8 +13,8 @@ from nestbed.planning.plan import INPUTS, inputs_as_csv
 from nestbed.policies.base import prepare
 
 README = """
-`inputs.csv` has one row per experiment: when each design is applied, and one column per design. In any language; here in
-Python:
+`inputs.csv` has one row per experiment: when each design is applied, and one column per design. In any language; here
+in Python:
 
 ```python
 import csv
@@ -36,8 +36,8 @@ def files(about: About) -> dict[str, bytes]:
     """Return the files by name."""
     if about.adapts:
         raise NestbedError(
-            f"the policy {type(about.policy).__name__} adapts its designs to what is seen, so that no sequence stands for "
-            "it; export it as c, onnx or jax, or export a plan (nb.design)."
+            f"the policy {type(about.policy).__name__} adapts its designs to what is seen, so that no sequence stands "
+            "for it; export it as c, onnx or jax, or export a plan (nb.design)."
         )
     facts = json.dumps({**about.facts, "seed": about.seed}, indent=1, ensure_ascii=False) + "\n"
     return {INPUTS: inputs_as_csv(about.system, _designs(about)).encode(), "policy.json": facts.encode()}

@@ -15,8 +15,8 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 WIDE = 'jax.config.update("jax_enable_x64", True)  # it computes in double precision\n'
 README = """
 `policy.stablehlo` is a program for jax {version} or newer (what it guarantees: half a year in both directions):
-(carry, y, u_previous[, noise]) → (carry, u), without nestbed. `policy.json` has names, units and what a record begins with.
-It needs `pip install jax flatbuffers`.
+(carry, y, u_previous[, noise]) → (carry, u), without nestbed. `policy.json` has names, units and what a record
+begins with. It needs `pip install jax flatbuffers`.
 
 ```python
 import json
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 step = jax.jit(jax.export.deserialize(bytearray(open("policy.stablehlo", "rb").read())).call)
 
 carry = tuple(jnp.asarray(each["start"], each["type"]) for each in about["carry"])  # the beginning of a record
-u = jnp.asarray([each["rest"] for each in about["u"]], about["precision"].replace("single", "f4").replace("double", "f8"))
+u = jnp.asarray([each["rest"] for each in about["u"]], "{kind}")
 off = 0.0
 for t, y in enumerate(check["y"]):  # in their place, what your rig shows
     carry, u = step(carry, jnp.asarray(y, u.dtype), u{noise})  # the last: the design that was applied before
@@ -63,7 +63,11 @@ def readme(about: About) -> str:
     """Return how to use them."""
     noise = "".join(f", jnp.asarray(check['{name}'][t], u.dtype)" for name in noise_names(about.program))
     return README.format(
-        version=jax.__version__, noise=noise, wide="" if about.single else WIDE, tolerance="1e-4" if about.single else "1e-6"
+        version=jax.__version__,
+        noise=noise,
+        kind="float32" if about.single else "float64",
+        wide="" if about.single else WIDE,
+        tolerance="1e-4" if about.single else "1e-6",
     )
 
 
@@ -75,4 +79,3 @@ def _function(program: Program) -> Callable[..., Any]:
         return tuple(carry_next), u
 
     return step
-

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,9 +34,9 @@ def traced(policy: Any, system: BaseSystem, *, single: bool = False) -> Program:
 
     seen, designs = jnp.zeros(len(system.observation_names)), jnp.zeros(len(system.design_names))
     written = jax.make_jaxpr(step)(jax.random.key(0), leaves, seen, designs)
-    key_shape, *shapes = (var.aval for var in written.jaxpr.invars)
-    key = builder.value((), key_shape.dtype, from_key=True)
-    *carry, y, u_previous = (builder.value(each.shape, each.dtype) for each in shapes)
+    shapes: list[Any] = [var.aval for var in written.jaxpr.invars]
+    key = builder.value((), shapes[0].dtype, from_key=True)
+    *carry, y, u_previous = (builder.value(each.shape, each.dtype) for each in shapes[1:])
     *carry_next, u = _walk(written.jaxpr, written.consts, [key, *carry, y, u_previous], builder)
     found = _pruned(builder, carry, y, u_previous, carry_next, u, [builder.constant(leaf).array for leaf in leaves])
     _check_key(found, type(policy).__name__)
@@ -50,7 +49,10 @@ def _walk(jaxpr: Jaxpr, constants: Any, arguments: list[Operand], builder: Build
     known |= {var: builder.constant(value) for var, value in zip(jaxpr.constvars, constants, strict=True)}
 
     def read(var: Any) -> Operand:
-        return builder.constant(np.asarray(var.val, var.aval.dtype)) if isinstance(var, Literal) else known[var]
+        if not isinstance(var, Literal):
+            return known[var]
+        kind: Any = var.aval
+        return builder.constant(np.asarray(var.val, kind.dtype))
 
     for equation in jaxpr.eqns:
         inputs = [read(var) for var in equation.invars]
@@ -111,6 +113,6 @@ def _check_key(found: Program, name: str) -> None:
     used = {each for operation in found.operations for each in operation.inputs if isinstance(each, Value)}
     if (used | {each for each in found.outputs if isinstance(each, Value)}) - made:
         raise NestbedError(
-            f"the policy {name} draws its designs by other random numbers than standard normal ones, which are all that "
-            "an exported step can be given; export a sequence drawn beforehand (csv), or a policy without noise."
+            f"the policy {name} draws its designs by other random numbers than standard normal ones, which are all "
+            "that an exported step can be given; export a sequence drawn beforehand (csv), or a policy without noise."
         )

@@ -24,11 +24,16 @@ def save(found: Findings, folder: Path) -> list[str]:
         storage.write(folder / FACTS, json.dumps(_plain(found.facts()), indent=1, allow_nan=False).encode())
         storage.write(folder / DRAWS, _csv(found.system.parameter_names, found.draws.tolist()))
         storage.write(folder / RESIDUALS, _residuals(found))
-        for name, draw in PICTURES.items():
-            draw(found, folder / name)
-        storage.write(folder / REPORT, reports.posterior(found, [folder / name for name in PICTURES]).encode())
+        storage.write(folder / REPORT, reports.posterior(found, draw(found, folder)).encode())
         kept = [NETCDF] if netcdf.save(found, folder / NETCDF) else []
     return [FACTS, DRAWS, RESIDUALS, *PICTURES, REPORT, *kept]
+
+
+def draw(found: Findings, folder: Path) -> list[Path]:
+    """Draw the pictures, and return their files."""
+    for name, picture in PICTURES.items():
+        picture(found, folder / name)
+    return [folder / name for name in PICTURES]
 
 
 def _residuals(found: Findings) -> bytes:

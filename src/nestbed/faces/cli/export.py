@@ -33,15 +33,15 @@ def export(
 
     nestbed export designs/heater --format csv
 
-    A step is (carry, y, u_previous) → (carry, u): what is remembered, what is seen, the design before, the next design. The
-    folder's README.md shows its use, and check.json has a few steps to compare with. `nestbed compare` says what the policy
-    gains; a policy that infers as it goes runs by `nestbed run` alone.
+    A step is (carry, y, u_previous) → (carry, u): what is remembered, what is seen, the design before, the next design.
+    The folder's README.md shows its use, and check.json has a few steps to compare with. `nestbed compare` says what
+    the policy gains; a policy that infers as it goes runs by `nestbed run` alone.
 
     Parameters
     ----------
     source
-        The folder of a run, a policy file (.npz), the folder of a design, inputs (.csv) or a baseline; the last two need
-        --system.
+        The folder of a run, a policy file (.npz), the folder of a design, inputs (.csv) or a baseline; the last two
+        need --system.
     system
         The model, where the source does not say.
     precision
@@ -75,8 +75,6 @@ def export(
     folder = Path("exports") / f"{Path(source).resolve().stem}-{format}" if out is None else out
     length = found.horizon if horizon is None else horizon
     single = precision == "single"
-    written = write(
-        policy, found.system, folder, format=format, horizon=length, single=single, seed=seed, source=name
-    )
+    written = write(policy, found.system, folder, format=format, horizon=length, single=single, seed=seed, source=name)
     say(f"Saved {folder}: {', '.join(written)}")
     say(f"README.md there shows how to use {'them' if len(written) > 1 else 'it'}.")
