@@ -258,7 +258,7 @@ class Sorting(eqx.Module):
     ("name", "entry", "broken"),
     [
         ("noisy feedback", "logistic", "{t} x) {{ return 1 / (1 + {exp}(x)); }}"),
-        ("noisy feedback", "min", "{t} a, {t} b) {{ return a < b ? a : b; }}"),  # NaN would become a limit
+        ("noisy feedback", "min", "{t} a, {t} b) {{ return b < a ? b : a; }}"),  # NaN becomes a limit
         ("a user's own", "max", "{t} a, {t} b) {{ return a; }}"),
     ],
 )

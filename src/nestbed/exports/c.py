@@ -171,7 +171,7 @@ def _header(program: Program, about: About, code: Code, noise: str) -> str:
         title=_harmless(about.title),
         words=textwrap.indent(textwrap.fill(_harmless(" ".join(about.words)), WIDTH - 3), "   "),
         names=textwrap.indent(_harmless("\n".join(about.lines)), "   "),
-        single="#define POLICY_SINGLE\n" if about.single else "",
+        single="#ifndef POLICY_SINGLE\n#define POLICY_SINGLE\n#endif\n" if about.single else "",
         sizes=", ".join(f"{name} = {size}" for name, size in sizes.items()),
         memory=textwrap.indent("\n".join([*carried, *room] or ["unsigned char nothing;"]), "    "),
         designs=len(about.system.design_names),

@@ -36,7 +36,7 @@ def run(found: "Run", name: str, pictures: Sequence[Path]) -> str:
         Section("How it was trained", [found.title, found.config.details], [trained], [(curve, "Gain by iterations")]),
     ]
     if found.comparison is not None:
-        gains = reports.gains(found.comparison)
+        gains = reports.gains(found.comparison, str(found.winner))
         sections.insert(1, Section("What it gains", ["In nats; all on the same simulated rigs."], [gains]))
     about = found.about
     origin = {"key": about["key"], "precision": about.get("precision"), **_machine(about), **about.get("versions", {})}
@@ -102,7 +102,8 @@ def _happened(kept: "Kept", found: "Findings | None") -> list[str]:
             f"{each.name} {each.posterior[0]:.4g} ± {each.posterior[1]:.2g} {each.unit}".rstrip()
             for each in found.marginals
         )
-        words.append(f"By them **{told}** (mean and standard deviation). {found.explanation.sentence.capitalize()}")
+        told_first = found.explanation.sentence[:1].upper() + found.explanation.sentence[1:]
+        words.append(f"By them **{told}** (mean and standard deviation). {told_first}")
     if kept.aborted is not None:
         words.append(f"The session was ended: {kept.aborted.rstrip('.')}.")
     if kept.changed:

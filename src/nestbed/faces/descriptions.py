@@ -21,7 +21,7 @@ def system(model: BaseSystem) -> Section:
     kind = type(model)
     unit = f" {model.units['time']}" if "time" in model.units else ""
     words = [
-        f"{' '.join((inspect.getdoc(kind) or f'{model.name}.').split())}",
+        " ".join(" ".join((base.__doc__ or "").split()) for base in _own(kind)),
         f"A step from one experiment to the next is {model.step:g}{unit} long. The equations as they were written, in "
         "Python: x are the states, u the designs, θ (theta) the parameters, and drift is what the states' rates are.",
     ]
@@ -31,8 +31,13 @@ def system(model: BaseSystem) -> Section:
 
 def source(kind: type) -> str:
     """Return the classes that a system is written in, those that others are made from first."""
-    own = [base for base in kind.__mro__ if issubclass(base, BaseSystem) and base.__module__ != BaseSystem.__module__]
-    return "\n\n".join(text for base in reversed(own) if (text := _class(base)))
+    return "\n\n".join(text for base in _own(kind) if (text := _class(base)))
+
+
+def _own(kind: type) -> list[type]:
+    """Return a system's class and those that it is made from, but nestbed's own, the first of them first."""
+    every = [base for base in kind.__mro__ if issubclass(base, BaseSystem) and base.__module__ != BaseSystem.__module__]
+    return every[::-1]
 
 
 def _class(kind: type) -> str:

@@ -30,7 +30,11 @@ def plan(found: "Plan", picture: Path) -> str:
         Section(
             "The inputs", words, pictures=[(picture, "The inputs, where they lead (median and 90 % of rigs), gains")]
         ),
-        Section("What they gain", ["In nats; all on the same simulated rigs."], [gains(found.comparison)]),
+        Section(
+            "What they gain",
+            ["In nats; all on the same simulated rigs."],
+            [gains(found.comparison, found.comparison[0].policy)],
+        ),
         Section("What they tell", [found.identifiability.sentence], [_parameters(found), _directions(found)]),
         descriptions.system(found.system),
         Section(
@@ -41,8 +45,8 @@ def plan(found: "Plan", picture: Path) -> str:
     return as_html(f"{found.system.name}: the inputs that tell most", sections)
 
 
-def gains(comparison: "Comparison") -> Grid:
-    """Return what policies gain, each with its interval and its bounds; the first is the one to look at."""
+def gains(comparison: "Comparison", chosen: str) -> Grid:
+    """Return what policies gain, each with its interval and its bounds, and which of them was chosen."""
     rows = []
     for each in comparison:
         assert each.certificate is not None
@@ -51,7 +55,11 @@ def gains(comparison: "Comparison") -> Grid:
         bounds = f"{each.certificate.lower:.3f} … {each.certificate.upper:.3f}"
         rows.append((each.policy, f"{each.mean:.3f}", f"{low:.3f} … {high:.3f}", bounds, *broken))
     limited = ("limits broken",) if comparison[0].violation is not None else ()
-    return Grid(("policy", "EIG", "95 % interval", "bounds", *limited), rows, frozenset({0}))
+    return Grid(
+        ("policy", "EIG", "95 % interval", "bounds", *limited),
+        rows,
+        frozenset({[row[0] for row in rows].index(chosen)}),
+    )
 
 
 def _parameters(found: "Plan") -> Grid:

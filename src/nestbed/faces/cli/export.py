@@ -46,7 +46,7 @@ def export(
         The model, where the source does not say.
     precision
         double: as the policy computes, networks in single and all else in double precision; single: all of it. A C file
-        has both, of which this is the one that it is compiled in unless told.
+        is of double precision unless -DPOLICY_SINGLE is given where it is compiled; single gives it in the file.
     sampled
         Keep the noise that a recurrent policy was trained with: a step is then given standard normal numbers as well.
         Without it, designs are those in the middle.
