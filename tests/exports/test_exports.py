@@ -82,6 +82,26 @@ class Averaging(eqx.Module):
         return {"seen": seen, "count": carry["count"] + 1}, jnp.clip(u, jnp.array([-2.0, 0.5]), jnp.array([3.0, 2.0]))
 
 
+class Swapping:
+    """No pytree, and a carry whose parts change places, with whole numbers and one that is true or false."""
+
+    gain = 0.3
+
+    def init(self):
+        whole = jnp.zeros((), jnp.int64), jnp.array([1, 2, 3], jnp.int32)
+        return jnp.zeros(1), jnp.ones(1), jnp.array(True), *whole
+
+    def step(self, key, carry, y, u_previous):
+        one, other, up, count, order = carry
+        u = jnp.stack(
+            [jnp.where(up, self.gain * one[0], -other[0]) + order[0] % 5, 0.1 * u_previous[0] + count // 3 % 4]
+        )
+        turned = ~up & (y[0] > one[0]) | (count == 3)
+        return (other, y, turned, count + 7, 2 * order[::-1]), jnp.clip(
+            u, jnp.array([-2.0, 0.5]), jnp.array([3.0, 2.0])
+        )
+
+
 def feedback(system, share=1.0):
     """Return feedback that really changes its plan."""
     keys = jax.random.split(jax.random.key(1), 5)
@@ -113,6 +133,7 @@ CASES = {
     "within limits": Case(ARM, Compliant(ARM, recurrent(ARM).mean(), 0.6, towards=[0.1, 1.0])),
     "held signal": Case(ARM, nb.policies.Replay(ARM, [[0.1, 0.6], [2.9, 1.9], [-2.0, 0.5]], hold=2)),
     "a user's own": Case(ARM, Averaging()),
+    "one that is no pytree": Case(ARM, Swapping()),
 }
 
 

@@ -3,6 +3,8 @@
 import textwrap
 from typing import Any
 
+import numpy as np
+
 from nestbed.exports.about import About, noise_names
 from nestbed.exports.c_code import Code, written
 from nestbed.exports.c_expressions import TYPES, digits
@@ -165,8 +167,9 @@ def _header(program: Program, about: About, code: Code, noise: str) -> str:
     carried = [f"{_kind(value)} carry_{i}[{value.size}];" for i, value in enumerate(program.carry)]
     room = [each.replace("real ", "policy_real ", 1) if each.startswith("real ") else each for each in code.memory]
     sizes = {"POLICY_OBSERVATIONS": program.y.size, "POLICY_DESIGNS": len(about.system.design_names)}
-    if program.noise:
-        sizes["POLICY_NOISE"] = program.noise[0].size
+    sizes |= {
+        f"POLICY_{name.upper()}": each.size for name, each in zip(noise_names(program), program.noise, strict=True)
+    }
     return HEADER.format(
         title=_harmless(about.title),
         words=textwrap.indent(textwrap.fill(_harmless(" ".join(about.words)), WIDTH - 3), "   "),
@@ -209,12 +212,15 @@ def _begun(i: int, value: Any) -> str:
 
 def _check(program: Program, about: About) -> str:
     def rows(name: str) -> str:
-        return ", ".join("{" + ", ".join(repr(float(each)) for each in row) + "}" for row in about.steps[name])
+        return ", ".join(
+            "{" + ", ".join(repr(float(each)) for each in np.ravel(row)) + "}" for row in about.steps[name]
+        )
 
-    sampled = bool(program.noise)
-    table = (
-        f"static const policy_real noise[STEPS][{program.noise[0].size}] = {{ {rows('noise')} }};\n" if sampled else ""
-    )
+    names = noise_names(program)
+    tables = [
+        f"static const policy_real {name}[STEPS][{each.size}] = {{ {rows(name)} }};\n"
+        for name, each in zip(names, program.noise, strict=True)
+    ]
     return CHECK.format(
         steps=len(about.steps["y"]),
         seen=program.y.size,
@@ -223,8 +229,8 @@ def _check(program: Program, about: About) -> str:
         u_previous=rows("u_previous"),
         u=rows("u"),
         half=", ".join(repr(float(each)) for each in about.half),
-        noise_table=table,
-        noise=" noise[t]," if sampled else "",
+        noise_table="".join(tables),
+        noise="".join(f" {name}[t]," for name in names),
         loose="1e-4",
         tight="1e-6",
     )
