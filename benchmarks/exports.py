@@ -1,6 +1,7 @@
 """Exports of a policy: bytes, and microseconds per call beside the policy itself in jax, all measured in one run.
 
-`python benchmarks/exports.py [RUNTIME]`: RUNTIME is a Python that has onnxruntime, such as that of `make test-export`.
+`python benchmarks/exports.py [RUNTIME]`: RUNTIME is a Python that has onnxruntime, such as that of `make test-export`;
+with `sizes` in its place nothing is timed.
 """
 
 import subprocess
@@ -95,10 +96,10 @@ def own(policy, system):
     return 1e6 * best / 2000
 
 
-def by_c(folder, single):
+def by_c(folder, single, calls):
     """Return microseconds per call, bytes of memory, and bytes of the program's code and tables."""
     (folder / "time.c").write_text(C)
-    defined = ["-D_POSIX_C_SOURCE=199309L", f"-DCALLS={CALLS}", *(["-DPOLICY_SINGLE"] if single else [])]
+    defined = ["-D_POSIX_C_SOURCE=199309L", f"-DCALLS={calls}", *(["-DPOLICY_SINGLE"] if single else [])]
     subprocess.run(
         ["gcc", "-std=c99", "-O2", *defined, "policy.c", "time.c", "-o", "time", "-lm"], cwd=folder, check=True
     )
@@ -117,26 +118,29 @@ def main(runtime):
         "two LSTM layers of 64 between dense ones (iDAD)": Recurrent(keys[2], system, cell="lstm").mean(),
         "a plan of 50": nb.policies.Replay(system, jax.random.uniform(keys[2], (50, 2))),
     }
+    timed = runtime != "sizes"
     print("policy; form, precision: bytes, microseconds per call (of C also the memory that it works in)")
     for name, policy in cases.items():
-        print(f"{name}: {own(policy, system):.1f} µs in jax itself")
+        print(f"{name}: {f'{own(policy, system):.1f} µs in jax itself' if timed else 'sizes'}", flush=True)
         for single in (False, True):
             precision = "single" if single else "double"
             with tempfile.TemporaryDirectory() as place:
                 for form in ("c", "onnx", "jax"):
                     nb.export(policy, system, Path(place) / form, format=form, single=single)
-                micros, memory, code = by_c(Path(place) / "c", single)
-                print(f"  c, {precision}: {code:,} compiled, {micros:.2f} µs, memory {memory:,}")
+                micros, memory, code = by_c(Path(place) / "c", single, CALLS if timed else 1)
+                print(f"  c, {precision}: {code:,} compiled, {told(micros if timed else None)}, memory {memory:,}")
                 for form, file, script, python in (
                     ("onnx", "policy.onnx", ONNX, runtime),
                     ("jax", "policy.stablehlo", JAX, sys.executable),
                 ):
-                    folder = Path(place) / form
-                    found = "no runtime"
-                    if python:
-                        micros = float(subprocess.check_output([python, "-c", script], cwd=folder, text=True))
-                        found = f"{micros:.1f} µs"
-                    print(f"  {form}, {precision}: {(folder / file).stat().st_size:,}, {found}")
+                    folder, found = Path(place) / form, None
+                    if timed and python:
+                        found = float(subprocess.check_output([python, "-c", script], cwd=folder, text=True))
+                    print(f"  {form}, {precision}: {(folder / file).stat().st_size:,}, {told(found)}", flush=True)
+
+
+def told(micros):
+    return "not timed" if micros is None else f"{micros:.2f} µs"
 
 
 if __name__ == "__main__":
