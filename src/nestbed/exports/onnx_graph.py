@@ -45,12 +45,14 @@ assert off < {tolerance}
 
 DIRECT = {
     **{"abs": "Abs", "acos": "Acos", "add": "Add", "and": "And", "asin": "Asin", "atan": "Atan", "ceil": "Ceil"},
-    **{"cos": "Cos", "cosh": "Cosh", "div": "Div", "eq": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor"},
+    **{"cos": "Cos", "div": "Div", "eq": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor"},
     **{"ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "log": "Log", "logistic": "Sigmoid", "lt": "Less"},
     **{"mul": "Mul", "neg": "Neg", "not": "Not", "or": "Or", "pow": "Pow", "sign": "Sign", "sin": "Sin"},
-    **{"sinh": "Sinh", "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh", "xor": "Xor"},
+    **{"sqrt": "Sqrt", "sub": "Sub", "tanh": "Tanh", "xor": "Xor"},
 }
 """Operators that do what a primitive does."""
+LATER = frozenset({"acos", "asin", "atan", "erf"})
+"""Those that runtimes have in single precision only."""
 WHOLE = frozenset({"abs", "add", "div", "eq", "ge", "gt", "le", "lt", "mul", "neg", "sign", "sub"})
 """Those that also take whole numbers."""
 REDUCTIONS = {"add": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
@@ -151,6 +153,8 @@ def _elementwise(graph: Graph, node: Elementwise) -> str:
     kind = np.dtype(node.inputs[-1].dtype)
     if name in COMPOSED:
         return COMPOSED[name](graph, node, inputs)
+    if name in LATER and kind == np.float64:
+        raise no_entry(f"{name} in double precision", "onnx")  # which onnxruntime has not
     if name in DIRECT and (kind.kind in "fb" or name in WHOLE):
         return graph.node(DIRECT[name], *inputs)
     raise no_entry(name, "onnx")
@@ -172,7 +176,10 @@ def _larger(sign: str) -> Callable[[Graph, Elementwise, list[str]], str]:
 def _chosen(graph: Graph, node: Elementwise, inputs: list[str]) -> str:
     if len(inputs) != 3 or node.inputs[0].dtype != bool:
         raise no_entry("select_n of several cases", "onnx")
-    return graph.node("Where", inputs[0], inputs[2], inputs[1])
+    chosen, other, one = inputs
+    if node.output.dtype != bool:
+        return graph.node("Where", chosen, one, other)
+    return graph.node("Or", graph.node("And", chosen, one), graph.node("And", graph.node("Not", chosen), other))
 
 
 def _clamped(graph: Graph, node: Elementwise, inputs: list[str]) -> str:
@@ -193,6 +200,17 @@ def _power(graph: Graph, node: Elementwise, inputs: list[str]) -> str:
     return graph.node("Reciprocal", found) if node.power < 0 else found
 
 
+def _hyperbolic(sign: str) -> Callable[[Graph, Elementwise, list[str]], str]:
+    """Return how half of eˣ ± e⁻ˣ is written: of doubles runtimes have no other."""
+
+    def write(graph: Graph, node: Elementwise, inputs: list[str]) -> str:
+        up, down = graph.node("Exp", *inputs), graph.node("Exp", graph.node("Neg", *inputs))
+        half = graph.table(np.array([0.5], node.output.dtype))
+        return graph.node("Mul", half, graph.node(sign, up, down))
+
+    return write
+
+
 def _finite(graph: Graph, node: Elementwise, inputs: list[str]) -> str:
     nothing = graph.node("Sub", inputs[0], inputs[0])  # NaN of what is infinite too
     return graph.node("Not", graph.node("IsNaN", nothing))
@@ -206,6 +224,9 @@ COMPOSED: dict[str, Callable[[Graph, Elementwise, list[str]], str]] = {
     "convert_element_type": _converted,
     "integer_pow": _power,
     "is_finite": _finite,
+    "cosh": _hyperbolic("Add"),
+    "sinh": _hyperbolic("Sub"),
+    "tan": lambda graph, node, inputs: graph.node("Div", graph.node("Sin", *inputs), graph.node("Cos", *inputs)),
     "ne": lambda graph, node, inputs: graph.node("Not", graph.node("Equal", *inputs)),
     "rem": lambda graph, node, inputs: graph.node("Mod", *inputs, fmod=1),
     "rsqrt": lambda graph, node, inputs: graph.node("Reciprocal", graph.node("Sqrt", *inputs)),
@@ -246,7 +267,13 @@ def _reduced(graph: Graph, node: Reduced) -> str:
     axes = np.array([1], np.int64)
     if node.name == "add":
         return graph.node("ReduceSum", rows, graph.table(axes), keepdims=0)
-    return graph.node(REDUCTIONS[node.name], rows, axes=[1], keepdims=0)
+    found = graph.node(REDUCTIONS[node.name], rows, axes=[1], keepdims=0)
+    if np.dtype(node.output.dtype).kind != "f":
+        return found
+    kinds = [graph.helper.np_dtype_to_tensor_dtype(np.dtype(each)) for each in (np.int32, bool)]
+    unknown = graph.node("Cast", graph.node("IsNaN", rows), to=kinds[0])  # runtimes pass over some NaN
+    unknown = graph.node("Cast", graph.node("ReduceMax", unknown, axes=[1], keepdims=0), to=kinds[1])
+    return graph.node("Where", unknown, graph.table(np.array([np.nan], node.output.dtype)), found)
 
 
 def _window(graph: Graph, node: Window) -> str:
