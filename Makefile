@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # a start that compiles all of jax anew takes 6 s instead of 2
 
-.PHONY: demo test test-slow lint bench designs adapting graph paper clean
+.PHONY: demo test test-slow test-export lint bench designs adapting graph paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -31,6 +31,15 @@ test: lint  ## lint, types, floors and tests, in a few minutes
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0
 
+# onnxruntime stands apart, as it does with those who receive an export.
+.venv-export/ready:
+	$(PYTHON) -m venv .venv-export
+	.venv-export/bin/pip install --quiet --disable-pip-version-check onnxruntime
+	touch $@
+
+test-export: .venv/ready .venv-export/ready  ## exports by gcc, plain jax and onnxruntime, all of them
+	$(BIN)/pytest -m 'slow or not slow' tests/exports
+
 bench: .venv/ready  ## every ratio of benchmarks/, one run each
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/filters.py
@@ -57,4 +66,4 @@ paper: .venv/ready  ## every table and figure of the paper again, 40 minutes; go
 	cp -r results/reproduction/report.md results/reproduction/*.csv results/reproduction/figures docs/results
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-export build dist .pytest_cache .mypy_cache .ruff_cache

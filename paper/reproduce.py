@@ -10,8 +10,8 @@ import jax
 
 from nestbed.numerics import interrupts, storage
 from nestbed.numerics.errors import NestbedError
+from nestbed.numerics.packages import versions
 from nestbed.runs.folder import holds_run
-from nestbed.runs.run import versions
 from paper import numbers
 from paper.cells import Cell
 from paper.studies import Scale

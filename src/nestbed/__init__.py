@@ -29,6 +29,7 @@ _HOMES = {
     "PolicyEstimate": "nestbed.evaluation.comparison",
     "design": "nestbed.planning.design",
     "eig": "nestbed.evaluation.eig",
+    "export": "nestbed.exports.folder",
     "oracle": "nestbed.planning.oracle",
     "Oracle": "nestbed.planning.oracle",
     "Estimate": "nestbed.evaluation.estimates",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from nestbed.evaluation.estimates import Estimate
     from nestbed.evaluation.posterior import Posterior, posterior
     from nestbed.evaluation.violation import Violation, violation
+    from nestbed.exports.folder import export
     from nestbed.likelihood.base import Record
     from nestbed.live.session import Session
     from nestbed.model.box import Box

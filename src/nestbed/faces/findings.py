@@ -131,7 +131,7 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
         Marginal(
             name,
             str(system.units.get(name, "")),
-            _before(system, i),
+            before(system, i),
             (float(result.mean[i]), float(sds[i])),
             _quantiles(theta[:, i], weights),
         )
@@ -148,7 +148,7 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
     return Findings(system, result, records, names, marginals, correlation, theta[chosen], explanation, untold)
 
 
-def _before(system: BaseSystem, i: int) -> tuple[float, float]:
+def before(system: BaseSystem, i: int) -> tuple[float, float]:
     """Return the prior's mean and standard deviation, by draws where it does not say."""
     distribution: Any = system.prior.get(system.parameter_names[i])
     draws = np.asarray(system.parameters.draws[i])

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nestbed.faces import descriptions
 from nestbed.faces.page import Grid, Section, as_html
 from nestbed.faces.terminal import posterior as terminal
 
 if TYPE_CHECKING:
+    from nestbed.evaluation.comparison import Comparison
     from nestbed.faces.findings import Findings
     from nestbed.planning.plan import Plan
 
@@ -28,23 +30,36 @@ def plan(found: "Plan", picture: Path) -> str:
         Section(
             "The inputs", words, pictures=[(picture, "The inputs, where they lead (median and 90 % of rigs), gains")]
         ),
-        Section("What they gain", ["In nats; all on the same simulated rigs."], [_gains(found)]),
+        Section(
+            "What they gain",
+            ["In nats; all on the same simulated rigs."],
+            [gains(found.comparison, found.comparison[0].policy)],
+        ),
         Section("What they tell", [found.identifiability.sentence], [_parameters(found), _directions(found)]),
-        Section("Settings", [_settings(found)], [_inputs(found)]),
+        descriptions.system(found.system),
+        Section(
+            "Settings", _settings(found), [descriptions.settings({"key": [*found.key] or "not kept", **found.versions})]
+        ),
+        Section("Every input", ["inputs.csv has them with all digits."], [_inputs(found)]),
     ]
     return as_html(f"{found.system.name}: the inputs that tell most", sections)
 
 
-def _gains(found: "Plan") -> Grid:
+def gains(comparison: "Comparison", chosen: str) -> Grid:
+    """Return what policies gain, each with its interval and its bounds, and which of them was chosen."""
     rows = []
-    for each in found.comparison:
+    for each in comparison:
         assert each.certificate is not None
         low, high = each.interval
         broken = () if each.violation is None else (f"{100 * each.violation.probability:.2g} %",)
         bounds = f"{each.certificate.lower:.3f} … {each.certificate.upper:.3f}"
         rows.append((each.policy, f"{each.mean:.3f}", f"{low:.3f} … {high:.3f}", bounds, *broken))
-    limited = ("limits broken",) if found.violation is not None else ()
-    return Grid(("policy", "EIG", "95 % interval", "bounds", *limited), rows, frozenset({0}))
+    limited = ("limits broken",) if comparison[0].violation is not None else ()
+    return Grid(
+        ("policy", "EIG", "95 % interval", "bounds", *limited),
+        rows,
+        frozenset({[row[0] for row in rows].index(chosen)}),
+    )
 
 
 def _parameters(found: "Plan") -> Grid:
@@ -59,11 +74,14 @@ def _directions(found: "Plan") -> Grid:
     return Grid(("direction", "sd after, of that before", f"after the best of {known.looked_at} other inputs"), rows)
 
 
-def _settings(found: "Plan") -> str:
-    return (
+def _settings(found: "Plan") -> list[str]:
+    target = "" if found.target is None else f" --target {' '.join(found.target)}"
+    return [
         f"T = {found.horizon}, a step of {found.system.step:g}, {found.rounds} rounds of the search in "
-        f"{found.seconds:.0f} s, {found.gain.records} records and L = {found.gain.draws} draws for each certificate."
-    )
+        f"{found.seconds:.0f} s, {found.gain.records} records and L = {found.gain.draws} draws for each certificate.",
+        f"`nestbed design SYSTEM --horizon {found.horizon}{target} --risk {found.risk:g}` searches again, and comes as "
+        "near as its seconds allow; `nestbed compare SYSTEM FOLDER` certifies these inputs once more, on other rigs.",
+    ]
 
 
 def _inputs(found: "Plan") -> Grid:
@@ -75,6 +93,12 @@ def _inputs(found: "Plan") -> Grid:
 
 def posterior(found: "Findings", pictures: Sequence[Path]) -> str:
     """Return what records say: parameters before and after, the fit, what is left of it, and where it comes from."""
+    last = [descriptions.system(found.system), Section("Where it comes from", [_origin(found)])]
+    return as_html(f"{found.system.name}: what was measured, and what it tells", [*measured(found, pictures), *last])
+
+
+def measured(found: "Findings", pictures: Sequence[Path]) -> list[Section]:
+    """Return what records say, section by section."""
     marginals, fit, residuals = pictures
     tests = Grid(
         ("sensor", "test", "found", "p", "samples"),
@@ -83,7 +107,7 @@ def posterior(found: "Findings", pictures: Sequence[Path]) -> str:
             for each in found.explanation.tests
         ],
     )
-    sections = [
+    return [
         Section(
             "What the data say",
             terminal.lines(found),
@@ -100,9 +124,7 @@ def posterior(found: "Findings", pictures: Sequence[Path]) -> str:
             [tests],
             [(residuals, "Residuals over time, their histogram, and their autocorrelation")],
         ),
-        Section("Where it comes from", [_origin(found)]),
     ]
-    return as_html(f"{found.system.name}: what was measured, and what it tells", sections)
 
 
 def _correlations(found: "Findings") -> Grid:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,24 @@ FACTS, DRAWS, RESIDUALS, NETCDF, REPORT = "posterior.json", "draws.csv", "residu
 PICTURES = {"marginals.png": fits.marginals, "fit.png": fits.fit, "residuals.png": fits.residuals}
 
 
-def save(found: Findings, folder: Path) -> list[str]:
-    """Write all of them, and return their names."""
+def save(
+    found: Findings, folder: Path, page: Callable[[Findings, Sequence[Path]], str] = reports.posterior
+) -> list[str]:
+    """Write all of them, with a page of findings and pictures, and return their names."""
     with storage.saving(folder):
         storage.write(folder / FACTS, json.dumps(_plain(found.facts()), indent=1, allow_nan=False).encode())
         storage.write(folder / DRAWS, _csv(found.system.parameter_names, found.draws.tolist()))
         storage.write(folder / RESIDUALS, _residuals(found))
-        for name, draw in PICTURES.items():
-            draw(found, folder / name)
-        storage.write(folder / REPORT, reports.posterior(found, [folder / name for name in PICTURES]).encode())
+        storage.write(folder / REPORT, page(found, draw(found, folder)).encode())
         kept = [NETCDF] if netcdf.save(found, folder / NETCDF) else []
     return [FACTS, DRAWS, RESIDUALS, *PICTURES, REPORT, *kept]
+
+
+def draw(found: Findings, folder: Path) -> list[Path]:
+    """Draw the pictures, and return their files."""
+    for name, picture in PICTURES.items():
+        picture(found, folder / name)
+    return [folder / name for name in PICTURES]
 
 
 def _residuals(found: Findings) -> bytes:

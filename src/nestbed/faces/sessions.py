@@ -9,8 +9,9 @@ import jax
 import numpy as np
 
 from nestbed.evaluation.posterior import posterior
-from nestbed.faces import results
+from nestbed.faces import accounts, results
 from nestbed.faces.findings import find
+from nestbed.live import reading
 from nestbed.numerics import storage
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def _told(session: "Session", folder: Path) -> list[str]:
     result = posterior(key, session.system, observations, designs, times=times)
     names = [f"record {i}" for i in range(len(measured))]
     found = find(jax.random.fold_in(key, 2), session.system, result, measured, names)
-    return results.save(found, folder)
+    if not reading.holds_session(folder):
+        return results.save(found, folder)
+    kept = reading.read(folder, session.system)
+    return results.save(found, folder, lambda found, pictures: accounts.session(kept, found, pictures))
 
 
 def _record(session: "Session") -> bytes:

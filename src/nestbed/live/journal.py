@@ -28,8 +28,11 @@ class Journal:
         self.waiting: list[bytes] = []  # lines that the disk did not take yet
         self.trouble = ""  # why it did not, as a sentence
 
-    def open(self, head: dict[str, Any]) -> dict[str, Any]:
-        """Return what the folder says of its session, or write what is said now; read the lines there are."""
+    def open(self, head: dict[str, Any], *, mend: bool = True) -> dict[str, Any]:
+        """Return what the folder says of its session, or write what is said now; read the lines there are.
+
+        Without `mend` a torn last line stays: a session that is still running may be in the middle of it.
+        """
         if self.folder is None:
             return head
         file = self.folder / HEAD
@@ -47,10 +50,10 @@ class Journal:
                 f"the session in {self.folder} is of format {form!r}, but this version of nestbed has format {FORMAT}; "
                 "go on with the version that began it, or give another directory."
             )
-        self._read()
+        self._read(mend)
         return dict(known)
 
-    def _read(self) -> None:
+    def _read(self, mend: bool) -> None:
         assert self.folder is not None
         file = self.folder / LINES
         if not file.exists():
@@ -62,7 +65,7 @@ class Journal:
                 self.entries.append(dict(storage.parse_json(line)))
             except (TypeError, ValueError):
                 raise NestbedError(f"line {number} of {file} is damaged; restore it from a copy.") from None
-        if torn:
+        if torn and mend:
             storage.write(file, whole + b"\n" if whole else b"")
 
     def add(self, entry: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from nestbed.model.system import BaseSystem
 from nestbed.model.target import Target, Wanted, targeted
 from nestbed.numerics import interrupts, noise
 from nestbed.numerics.errors import NestbedError, at_least_one
+from nestbed.numerics.packages import versions
 from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import starts
 from nestbed.planning.evolution import Budget, for_known_rigs, searched
@@ -139,7 +140,9 @@ def designed(
     known = _identified(final_key, goal, inputs, found.unit)
     names = None if goal.target is None else goal.target.names
     others = for_known_rigs(final_key, goal, found, rigs, progress)
-    return Designed(Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk), others)
+    words = tuple(np.asarray(jax.random.key_data(noise.as_key(key))).tolist())
+    plan = Plan(system, inputs, names, comparison, known, budget.done, spent, name, risk, words, versions())
+    return Designed(plan, others)
 
 
 def keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

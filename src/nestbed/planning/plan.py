@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ class Plan:
     seconds: float  # that it took
     origin: str = PLAN  # the plan itself, or the baseline that gained more, whose signal was taken instead
     risk: float = 0.01  # probability with which limits may be broken
+    key: tuple[int, ...] = ()  # its words
+    versions: Mapping[str, str] = field(default_factory=dict)  # of what it was found with
 
     @property
     def policy(self) -> Replay:
@@ -96,6 +99,8 @@ class Plan:
             "seconds": self.seconds,
             "origin": self.origin,
             "risk": self.risk,
+            "key": [*self.key],
+            "versions": {**self.versions},
             "violations": [None if each.violation is None else vars(each.violation) for each in self.comparison],
             "policies": [each.policy for each in self.comparison],
             "draws": self.gain.draws,
@@ -107,7 +112,7 @@ class Plan:
             arrays[f"lower_{i}"], arrays[f"upper_{i}"] = each.certificate.lower_values, each.certificate.upper_values
             arrays[f"ess_{i}"] = each.certificate.ess
         with storage.saving(place):
-            storage.write(place / INPUTS, _csv(self.system, self.inputs).encode())
+            storage.write(place / INPUTS, inputs_as_csv(self.system, self.inputs).encode())
             storage.write(place / VALUES, storage.npz(arrays))
             storage.write(place / FACTS, json.dumps(facts, indent=1).encode())
         return place
@@ -138,14 +143,16 @@ def load_plan(folder: str | Path, system: BaseSystem | None = None) -> Plan:
             estimates.append(PolicyEstimate(found.values, policy=str(name), certificate=found, violation=broken))
         known = Identifiability.of(facts["identifiability"])
         spent = int(facts["rounds"]), float(facts["seconds"]), str(facts["origin"]), float(facts["risk"])
+        origin = tuple(map(int, facts.get("key", ()))), {k: str(v) for k, v in dict(facts.get("versions", {})).items()}
     except NestbedError:
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise NestbedError(f"{place} holds no plan that nestbed can read ({error}); design one again.") from None
-    return Plan(model, inputs, target, Comparison(estimates), known, *spent)
+    return Plan(model, inputs, target, Comparison(estimates), known, *spent, *origin)
 
 
-def _csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
+def inputs_as_csv(system: BaseSystem, inputs: Float[np.ndarray, "T du"]) -> str:
+    """Return inputs as CSV: a row per experiment, with the time when it begins and a column for each design."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     time = [] if "time" in system.design_names else ["time"]  # when each is applied, in the unit of the step

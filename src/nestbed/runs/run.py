@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import math
 import os
 import platform
@@ -17,6 +16,7 @@ from nestbed.evaluation.comparison import Comparison
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.blocks import cores
 from nestbed.numerics.intervals import chance_above
+from nestbed.numerics.packages import versions
 from nestbed.runs import sources
 from nestbed.runs.fingerprint import describe
 from nestbed.training import registry
@@ -24,7 +24,6 @@ from nestbed.training.config import Config
 from nestbed.training.trainer import Metrics, TrainingState
 
 LAST, BEST = "policy_last.npz", "policy_best.npz"
-PACKAGES = ("nestbed", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,11 +164,6 @@ def fresh(
 ) -> Run:
     """Return a run that has just begun, with given inputs or without."""
     return Run(config, [row], provenance(key, system, config, start), system, key, state)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of all that numbers hang on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def digest(system: BaseSystem, config: Config) -> str:

@@ -16,7 +16,13 @@ HOME = Path(__file__).parents[1]
 NUMBERLESS = frozenset(
     f"nestbed.{name}"
     for name in (
-        *("__main__", "numerics.text", "systems", "training.registry"),  # show, and name what is elsewhere
+        *(
+            "__main__",
+            "numerics.text",
+            "numerics.packages",
+            "systems",
+            "training.registry",
+        ),  # show, and name what is elsewhere
         *("numerics.storage", "runs.folder", "runs.run", "runs.resuming", "runs.fingerprint", "runs.sources"),  # keep
     )
 )

@@ -6,6 +6,8 @@ COMMANDS = Registry(
     "command",
     Entry("systems", "nestbed.faces.cli.systems:systems", "List the built-in systems."),
     Entry("design", "nestbed.faces.cli.design:design", "Find the inputs that tell most, in seconds."),
+    Entry("export", "nestbed.faces.cli.export:export", "Write a policy as files that run without nestbed."),
+    Entry("report", "nestbed.faces.cli.report:report", "Write one page about a run, a session or a design."),
     Entry("posterior", "nestbed.faces.cli.posterior:posterior", "Infer parameters from records you measured (CSV)."),
     Entry("run", "nestbed.faces.cli.run:run", "Run the best inputs on a rig while the posterior sharpens."),
     Entry("new", "nestbed.faces.cli.new:new", "Write a system of your own to start from."),

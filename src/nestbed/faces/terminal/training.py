@@ -39,13 +39,13 @@ def runs(logs: "Sequence[Log]") -> None:
     first = logs[0]
     legend = METHODS.find(first.config.method).legend
     table = Table(title=first.title, caption=f"{first.config.details}\n{legend}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    columns = _columns(logs)
-    for heading in ("seed" if len(logs) > 1 else "iter.", *(_column(name)[0] for name in columns)):
+    names = columns(logs)
+    for heading in ("seed" if len(logs) > 1 else "iter.", *(column(name)[0] for name in names)):
         table.add_column(heading, justify="right", no_wrap=True)
     if len(logs) > 1:
-        rows = [(str(log.seed), *_cells(log.metrics[-1], columns)) for log in logs]
+        rows = [(str(log.seed), *cells(log.metrics[-1], names)) for log in logs]
     else:
-        rows = [(str(row["iteration"]), *_cells(row, columns)) for row in first.metrics]
+        rows = [(str(row["iteration"]), *cells(row, names)) for row in first.metrics]
     for row in rows if len(rows) <= 12 else [*rows[:3], ("…",) * len(rows[0]), *rows[-8:]]:
         table.add_row(*row)
     console = SafeConsole()
@@ -62,7 +62,7 @@ def verdicts(logs: "Sequence[Log]") -> None:
             say(f"Beware: {seed}{log.verdict}")
 
 
-def _columns(logs: "Sequence[Log]") -> list[str]:
+def columns(logs: "Sequence[Log]") -> list[str]:
     """Return the metrics to show, those that are known first."""
     names = dict.fromkeys(name for log in logs for row in log.metrics for name in row)
     return [
@@ -71,14 +71,16 @@ def _columns(logs: "Sequence[Log]") -> list[str]:
     ]
 
 
-def _column(name: str) -> tuple[str, Callable[[Any], str]]:
+def column(name: str) -> tuple[str, Callable[[Any], str]]:
+    """Return a metric's heading and how its number is written."""
     return COLUMNS.get(name, (name, "{:.3g}".format))
 
 
-def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+def cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return an iteration's metrics as text."""
     values = [row.get(name) for name in columns]
     shown = zip(values, columns, strict=True)
-    return tuple("–" if value is None or value != value else _column(name)[1](value) for value, name in shown)
+    return tuple("–" if value is None or value != value else column(name)[1](value) for value, name in shown)
 
 
 def _summary(logs: "Sequence[Log]") -> str:
