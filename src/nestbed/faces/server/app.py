@@ -61,14 +61,13 @@ def build(folder: Path, systems: Sequence[str] = (), **door: Any) -> FastAPI:
     )
     app.state.desk, app.state.door = desk, Door(None, **door)
     app.add_middleware(Door, **door)
+    app.mount("/page", StaticFiles(directory=PAGE))
     for router in (sessions.router, watching.router, kept.router):
         app.include_router(router)
     app.add_exception_handler(NestbedError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unforeseen)
-    app.mount("/page", StaticFiles(directory=PAGE))
-
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")

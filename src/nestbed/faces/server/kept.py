@@ -1,7 +1,7 @@
 """Systems, policies, and what the folder holds, as JSON."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 
@@ -11,7 +11,6 @@ from nestbed.faces.server.offers import Offers
 router = APIRouter(tags=["what there is"])
 NONE: dict[int | str, dict[str, Any]] = {404: {"model": answers.Problem, "description": "There is none."}}
 Name = Annotated[str, Path(max_length=400, examples=["cart_pole"])]
-Kind = Literal["runs", "designs", "comparisons"]
 
 
 def _offers(request: Request) -> Offers:
@@ -37,17 +36,27 @@ async def policies(request: Request) -> Any:
     return _offers(request).policies()
 
 
-@router.get("/{kind}", response_model=list[answers.Answer])
-async def kept(kind: Kind, request: Request) -> Any:
-    """Return the trainings, designs or comparisons in the folder, the newest first."""
-    return await asyncio.to_thread(_offers(request).archive.listed, kind[:-1])
+def _add(kind: str, what: str) -> None:
+    """Add the two addresses of a kind."""
+    one = kind[:-1]
+
+    async def listed(request: Request) -> Any:
+        return await asyncio.to_thread(_offers(request).archive.listed, one)
+
+    async def found(name: Name, request: Request) -> Any:
+        offers = _offers(request)
+        facts = await asyncio.to_thread(offers.archive.facts, one, name)
+        if kind == "runs" and facts["finished"]:
+            facts["outcome"] = await asyncio.to_thread(offers.outcome, name, facts["changed"])
+        return {"id": name, **facts}
+
+    words = f"Return the {kind} in the folder, the newest first: {what}."
+    router.add_api_route(f"/{kind}", listed, response_model=list[answers.Answer], name=kind, description=words)
+    words = f"Return one of the {kind}: {what}."
+    own: dict[str, Any] = {"response_model": answers.Answer, "responses": NONE}
+    router.add_api_route(f"/{kind}/{{name}}", found, name=one, description=words, **own)
 
 
-@router.get("/{kind}/{name}", response_model=answers.Answer, responses=NONE)
-async def one(kind: Kind, name: Name, request: Request) -> Any:
-    """Return one of them: curves and settings of a training, inputs and certificates of a design, rows of a table."""
-    offers = _offers(request)
-    facts = await asyncio.to_thread(offers.archive.facts, kind[:-1], name)
-    if kind == "runs" and facts["finished"]:
-        facts["outcome"] = await asyncio.to_thread(offers.outcome, name, facts["changed"])
-    return {"id": name, **facts}
+_add("runs", "settings of a training and its curve, and once it has ended who won")
+_add("designs", "inputs, and what they and others gain, certified in nats")
+_add("comparisons", "the rows of a table")
