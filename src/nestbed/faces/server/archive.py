@@ -25,7 +25,7 @@ LARGEST = 2**20
 
 
 class Archive:
-    """What there is in one folder; ids are paths within it, with ~ for each slash, and only those found are known."""
+    """What there is in one folder; ids are paths within it with ~ for each slash, and only those found are known."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -38,7 +38,7 @@ class Archive:
         for place in _folders(self.folder, DEEPEST):
             for kind, file in KINDS.items():
                 if os.path.lexists(place / file) and len(found) < MOST:
-                    name = "~".join(place.relative_to(self.folder).parts) or "."
+                    name = "~".join(place.relative_to(self.folder).parts) or "~"
                     found[kind, name] = place
         return dict(sorted(found.items()))
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from nestbed.faces.server.desk import Desk
 from nestbed.faces.server.hosted import Hosted
 from nestbed.faces.server.refusal import RefusedError
+from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
 from nestbed.numerics.text import visible
 
@@ -24,7 +25,7 @@ async def live(socket: WebSocket) -> None:
     """Tell a page what it watches until it goes."""
     await socket.accept()
     try:
-        wish = json.loads(await asyncio.wait_for(socket.receive_text(), FIRST))
+        wish = _wish(await asyncio.wait_for(socket.receive_text(), FIRST))
         if not socket.app.state.door.knows(str(wish.get("token") or "")):
             await socket.close(4401, "this server needs its token.")
             return
@@ -36,8 +37,15 @@ async def live(socket: WebSocket) -> None:
         await asyncio.gather(gone, telling, return_exceptions=True)
     except (WebSocketDisconnect, RuntimeError):
         return
-    except (TimeoutError, ValueError, AttributeError, KeyError):
+    except (TimeoutError, ValueError):
         await socket.close(4400, "the first message says what is watched, as JSON.")
+
+
+def _wish(text: str) -> dict[str, Any]:
+    found = storage.parse_json(text)
+    if not isinstance(found, dict) or found.get("watch") not in ("session", "sessions", "kept"):
+        raise ValueError("it is something else")
+    return found
 
 
 async def _gone(socket: WebSocket) -> None:
@@ -48,9 +56,9 @@ async def _gone(socket: WebSocket) -> None:
 async def _tell(socket: WebSocket, wish: dict[str, Any]) -> None:
     desk: Desk = socket.app.state.desk
     try:
-        if wish.get("watch") == "session":
+        if wish["watch"] == "session":
             await _session(socket, desk, str(wish.get("id")))
-        elif wish.get("watch") == "sessions":
+        elif wish["watch"] == "sessions":
             await _changes(socket, "sessions", lambda: asyncio.sleep(0, desk.summaries()), 0.5)
         else:
             await _changes(socket, "kept", lambda: asyncio.to_thread(_kept, desk), SELDOM)
