@@ -30,7 +30,7 @@ test: lint  ## lint, types, floors and tests, in a few minutes
 
 test-web: .venv/ready  ## the page in Chromium, made-up requests; apart, since it needs a browser (apt-get install chromium)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[web]'
-	$(BIN)/pytest -m web --durations=10 tests/web
+	XLA_FLAGS="$(FAST)" $(BIN)/pytest -m web --durations=10 tests/web
 
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0

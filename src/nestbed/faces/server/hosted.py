@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import math
-import threading
 import time as clocks
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nestbed.faces.server import knowing, measuring
+from nestbed.faces.server import knowing, measuring, opening
 from nestbed.faces.server.course import Course
 from nestbed.faces.server.facts import Facts
 from nestbed.faces.server.offers import Offers, describe
@@ -24,15 +23,10 @@ if TYPE_CHECKING:
     from nestbed.faces.server.forms import Measurement
     from nestbed.faces.server.reporting import Report
     from nestbed.live.session import Session
-    from nestbed.rigs.simulated import Simulated
 
 T = TypeVar("T")
 PATIENCE = 20.0
 """Seconds after which a request is told to come again; what it asked for goes on."""
-OPTIONS = ("particles", "risk", "gaps", "watchdog", "stop_below")
-"""Settings that a session takes as they are."""
-_preparing: dict[str, threading.Lock] = {}
-_making = threading.Lock()
 
 
 class Hosted:
@@ -50,8 +44,7 @@ class Hosted:
         self._now: dict[str, Any] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=facts.id)
         self._session: Session | None = None
-        self._rig: Simulated | None = None
-        self._played = 0  # designs that the rig was given
+        self._played: opening.Played | None = None
         self._settled = self._noted = -1  # the steps whose next design is known, and whose course is kept
         self.opening = self._worker.submit(self._open)
 
@@ -155,19 +148,16 @@ class Hosted:
     def play(self) -> bool:
         """Let the simulated rig do one experiment; return whether there is more to do."""
         session = self._ready()
-        rig = self._rig
-        if rig is None:
+        played = self._played
+        if played is None:
             raise conflict("this session has no simulated rig; its measurements come from outside.")
         if session.first is None:
-            self._begin(session)
+            session.update(played.rig.reset())
         self._settle(session)
         if self.over or not self.facts.playing:
             return False
-        self._follow(session, rig)
         self._note(session)
-        y = rig.apply(session.suggest())
-        self._played += 1
-        session.update(y)
+        played.play(session)
         self._settle(session)
         return self._next() is not None
 
@@ -214,51 +204,19 @@ class Hosted:
             self.version += 1
 
     def _opened(self) -> None:
-        import jax
-
-        from nestbed.live.session import Session
-
-        start = self.facts.start
-        with _making:
-            lock = _preparing.setdefault(self.facts.system, threading.Lock())
-        with lock:  # the first compiles for all of one system
-            offer = self.offers.find(start)
-            key = jax.random.key(start["seed"])
-            length = start.get("horizon") or offer.horizon
-            options = {name: start[name] for name in OPTIONS if name in start}
-            targets = start.get("target_sd") or None
-            session = Session(
-                offer.system, offer.policy, key, directory=self.folder, horizon=length, target_sd=targets, **options
-            )
-            self.setup = describe(offer.system)
-            self._session = session
-            if self.facts.ending is not None:
-                session.abort(self.facts.ending)
-            if start.get("rig") is not None:
-                from nestbed.rigs.simulated import Simulated
-
-                self._rig = Simulated(offer.system, jax.random.fold_in(key, 1), start["rig"]["theta"])
+        with opening.turn(self.facts.system):
+            session, rig = opening.opened(self.folder, self.facts, self.offers)
+            self.setup, self._session = describe(session.system), session
+            self._played = None if rig is None else opening.Played(rig)
             self._publish(session, None)
             if session.aborted is None:
                 session.warm()
-        if self._rig is not None and session.first is None and session.aborted is None:
-            self._begin(session)
+        if rig is not None and session.first is None and session.aborted is None:
+            session.update(rig.reset())
         if session.first is not None:
             self._settle(session)
         self.status = "ready"
         self.version += 1
-
-    def _begin(self, session: "Session") -> None:
-        assert self._rig is not None
-        session.update(self._rig.reset())
-
-    def _follow(self, session: "Session", rig: "Simulated") -> None:
-        """Bring the rig to where the session is: what it does hangs on the designs alone."""
-        if self._played == 0:
-            rig.reset()
-        for each in session.history[self._played :]:
-            rig.apply(each.applied)
-            self._played += 1
 
     def _ready(self) -> "Session":
         if self.status == "failed":
@@ -304,7 +262,7 @@ class Hosted:
             "rest": dict(zip(names, session.system.rest_design, strict=True)),
             "done": self._now.get("done"),
             "warnings": [visible(each, keep="") for each in session.warnings],
-            "truth": self._rig.parameters if self._rig is not None and over else None,
+            "truth": self._played.rig.parameters if self._played is not None and over else None,
         }
         self.version += 1
 
