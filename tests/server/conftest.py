@@ -9,6 +9,7 @@ import nestbed as nb
 import nestbed.systems
 import stopping
 from clients import HERE, stop
+from nestbed.faces.server import desk
 from nestbed.faces.server.app import build
 
 LOAD = functools.cache(nestbed.systems.load)
@@ -19,6 +20,7 @@ LOAD = functools.cache(nestbed.systems.load)
 def cold(monkeypatch):
     monkeypatch.setattr(nb.Session, "warm", lambda self: None)
     monkeypatch.setattr(nestbed.systems, "load", LOAD)
+    monkeypatch.setattr(desk, "LEAVING", 300.0)  # what is compiled meanwhile may take long
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from nestbed.runs import folder as folders
 PLAN, TABLE = "plan.json", "comparison.csv"
 KINDS = {"run": folders.ABOUT, "design": PLAN, "comparison": TABLE}
 """What a folder is, by a file in it."""
-DEEPEST, MOST = 4, 500
-"""Folders within each other that are looked through, and places that are shown."""
+DEEPEST, LOOKED_AT, MOST = 4, 5000, 500
+"""Folders within each other that are looked through, folders in all, and places that are shown."""
+OTHERS = (".", "_", "node_modules", "sessions")
+"""Beginnings of the names of folders that hold none."""
 LARGEST = 2**20
 """Bytes of a table."""
 
@@ -35,7 +38,7 @@ class Archive:
     def places(self) -> dict[tuple[str, str], Path]:
         """Return what there is, by kind and id."""
         found: dict[tuple[str, str], Path] = {}
-        for place in _folders(self.folder, DEEPEST):
+        for place in itertools.islice(_folders(self.folder, DEEPEST), LOOKED_AT):
             for kind, file in KINDS.items():
                 if os.path.lexists(place / file) and len(found) < MOST:
                     name = "~".join(place.relative_to(self.folder).parts) or "~"
@@ -100,7 +103,7 @@ def _folders(folder: Path, depth: int) -> Iterator[Path]:
     except OSError:
         return
     for path in inside:
-        if not Path(path).name.startswith((".", "_", "node_modules")):
+        if not Path(path).name.startswith(OTHERS):
             yield from _folders(Path(path), depth - 1)
 
 

@@ -55,6 +55,11 @@ class Course:
         """The last step there is, −1 if there is none."""
         return int(self.lines[-1]["step"]) if self.lines else -1
 
+    def ended(self) -> dict[str, Any]:
+        """Return how far the session was when it was closed."""
+        end = self.lines[-1] if self.lines else {}
+        return {name: end[name] for name in ("step", "gain") if name in end} | {"begun": bool(end)}
+
     def note(self, session: "Session", design: np.ndarray | None) -> None:
         """Keep what is known after the last step; the design is that of the next, None: there is none."""
         line = describe(session, design)

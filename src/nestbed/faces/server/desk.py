@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time as clocks
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,12 @@ SESSIONS = "sessions"
 """Where they are within the folder that is served."""
 MOST_OPEN, MOST = 128, 2000
 """Sessions that are open at once, and that there may be in all."""
+
+
+LEAVING = 10.0
+"""Seconds that sessions may take to come to their end when the server stops; what was confirmed is on disk anyhow."""
+AGAIN = 5.0
+"""Seconds after which it is tried again to open a session that could not be opened."""
 
 
 class Desk:
@@ -102,6 +108,9 @@ class Desk:
         if name not in self.facts:
             shown = visible(name, keep="")[:80]
             raise absent(f"there is no session {shown!r} here; GET /sessions lists those there are.")
+        before = self.open.get(name)
+        if before is not None and before.status == "failed" and clocks.monotonic() - before.opened > AGAIN:
+            self.open.pop(name).close().result()  # what was in the way may be gone
         if name not in self.open:
             self._make_room()
             self.open[name] = Hosted(self.folder / name, self.facts[name], self.offers)
@@ -115,7 +124,7 @@ class Desk:
         if not idle:
             raise RefusedError(429, f"{MOST_OPEN} sessions are at work; wait for one of them.")
         oldest = min(idle, key=lambda each: each.used)
-        self.open.pop(oldest.facts.id).close()
+        self.open.pop(oldest.facts.id).close().result()
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return all sessions, the newest first."""
@@ -177,5 +186,4 @@ class Desk:
         for task in self.players.values():
             task.cancel()
         self.background.shutdown(wait=False, cancel_futures=True)
-        for hosted in self.open.values():
-            hosted.close()
+        wait([hosted.close() for hosted in self.open.values()], LEAVING)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nestbed.faces.server.forms import Start
 from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
 
@@ -53,7 +54,9 @@ def load(folder: Path) -> Facts:
         if found.pop("format") != FORMAT:
             raise NestbedError(f"{file} is of another version of nestbed; go on with that one.")
         facts = Facts(**found)
-        if not (isinstance(facts.start, dict) and isinstance(facts.system, str) and facts.id == folder.name):
+        Start.model_validate(facts.start)
+        kinds = (facts.system, str), (facts.created, float), (facts.playing, bool), (facts.ending, str | None)
+        if facts.id != folder.name or not all(isinstance(value, kind) for value, kind in kinds):
             raise ValueError("it is of another session")
     except NestbedError:
         raise

@@ -5,7 +5,7 @@ import contextlib
 import math
 import time as clocks
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nestbed.live.session import Session
 
 T = TypeVar("T")
+LAST = 50
+"""Warnings that are told."""
 PATIENCE = 20.0
 """Seconds after which a request is told to come again; what it asked for goes on."""
 
@@ -40,8 +42,8 @@ class Hosted:
         self.setup: dict[str, Any] | None = None
         self.expected: dict[str, Any] | None = None
         self.report: Report | None = None
-        self.used = clocks.monotonic()
-        self._now: dict[str, Any] = {}
+        self.used = self.opened = clocks.monotonic()
+        self._now: dict[str, Any] = self.course.ended()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=facts.id)
         self._session: Session | None = None
         self._played: opening.Played | None = None
@@ -91,6 +93,7 @@ class Hosted:
             "begun": False,
             "done": None,
             "warnings": [],
+            "warned": 0,
             **self._now,
         }
 
@@ -130,11 +133,13 @@ class Hosted:
 
     def end(self, why: str) -> None:
         """End it: known at once, whatever its thread does, and kept if the server ends now."""
-        if self.facts.ending is None:
+        first = self.facts.ending is None
+        if first:
             self.facts.ending, self.facts.playing = visible(why, keep=""), False
-            self.facts.save(self.folder)
             self.version += 1
         self._worker.submit(self._guarded, self._end)
+        if first:
+            self._guarded(lambda: self.facts.save(self.folder))  # a full disk does not keep it from ending
 
     def extend(self, horizon: int) -> None:
         """Plan for as many experiments in all."""
@@ -183,10 +188,11 @@ class Hosted:
         """The rest design, once it is known."""
         return self._now.get("rest")
 
-    def close(self) -> None:
-        """Let others have the folder."""
-        self._worker.submit(self._close)
-        self._worker.shutdown(wait=True)
+    def close(self) -> Future[None]:
+        """Let others have the folder, once what is at work is done."""
+        closing = self._worker.submit(self._close)
+        self._worker.shutdown(wait=False)
+        return closing
 
     @property
     def session(self) -> "Session":
@@ -204,9 +210,11 @@ class Hosted:
             self.version += 1
 
     def _opened(self) -> None:
+        self.setup = describe(self.offers.system(self.facts.system))
+        self.version += 1
         with opening.turn(self.facts.system):
             session, rig = opening.opened(self.folder, self.facts, self.offers)
-            self.setup, self._session = describe(session.system), session
+            self._session = session
             self._played = None if rig is None else opening.Played(rig)
             self._publish(session, None)
             if session.aborted is None:
@@ -261,7 +269,8 @@ class Hosted:
             "design": None if u is None else dict(zip(names, u.tolist(), strict=True)),
             "rest": dict(zip(names, session.system.rest_design, strict=True)),
             "done": self._now.get("done"),
-            "warnings": [visible(each, keep="") for each in session.warnings],
+            "warnings": [visible(each, keep="") for each in session.warnings[-LAST:]],
+            "warned": len(session.warnings),
             "truth": self._played.rig.parameters if self._played is not None and over else None,
         }
         self.version += 1

@@ -48,6 +48,8 @@ def _add(kind: str, what: str) -> None:
         facts = await asyncio.to_thread(offers.archive.facts, one, name)
         if kind == "runs" and facts["finished"]:
             facts["outcome"] = await asyncio.to_thread(offers.outcome, name, facts["changed"])
+        if kind == "designs":
+            facts["units"] = await asyncio.to_thread(offers.units, facts["system"])
         return {"id": name, **facts}
 
     words = f"Return the {kind} in the folder, the newest first: {what}."

@@ -57,6 +57,10 @@ class Offers:
             *({"name": each.name, "help": each.help} for each in SYSTEMS.values() if each.name not in self.own),
         ]
 
+    def units(self, name: str) -> dict[str, str]:
+        """Return the units of a system, nothing where it is not known here."""
+        return dict(self.system(name).units) if name in self.own or name in SYSTEMS else {}
+
     def policies(self) -> list[dict[str, str]]:
         """Return the policies there are by name, each with what it is."""
         return [{"name": name, "help": words} for name, words in POLICIES.items()]

@@ -1,5 +1,6 @@
 """A server that listens, until it is asked to stop."""
 
+import contextlib
 import secrets
 import socket
 import threading
@@ -12,7 +13,11 @@ import uvicorn
 from nestbed.faces.server.app import build, called, local
 from nestbed.faces.server.door import LARGEST, SHORTEST
 from nestbed.faces.terminal import say
+from nestbed.numerics import interrupts
 from nestbed.numerics.errors import NestbedError
+
+MOST = 1024
+"""Connections at once."""
 
 
 def run(folder: Path, systems: Sequence[str], *, host: str, port: int, token: str | None, names: Sequence[str]) -> None:
@@ -31,14 +36,13 @@ def run(folder: Path, systems: Sequence[str], *, host: str, port: int, token: st
     else:
         say("It needs the token that was given, which the page asks for.")
     threading.Thread(target=_ready, daemon=True).start()
-    settings: dict[str, Any] = {
-        "access_log": False,
-        "log_level": "warning",
-        "ws_max_size": LARGEST,
-        "server_header": False,
-    }
-    uvicorn.Server(uvicorn.Config(app, **settings, timeout_graceful_shutdown=3)).run(sockets=[listening])
+    settings: dict[str, Any] = {"access_log": False, "log_level": "warning", "server_header": False}
+    settings |= {"ws_max_size": LARGEST, "limit_concurrency": MOST, "timeout_graceful_shutdown": 3}
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, **settings)).run(sockets=[listening])
+    interrupts.taken()
     say("Stopped; every session is kept.")
+    interrupts.leave(0)  # threads that still compute have nothing to say
 
 
 def checked(token: str | None, host: str) -> str | None:

@@ -13,50 +13,51 @@ function list(main) {
   main.append(h("div", { class: "head" }, h("h1", {}, "Runs")), body);
   return watch({ watch: "kept" }, ({ kind, list: found }) => {
     if (kind !== "kept") return;
-    const part = (title, kind, rows, line, none) => h("section", { "aria-label": title }, h("h2", {}, title), rows.length ? h("ul", { class: "list" }, rows.map((row) => h("li", {}, h("a", { class: "card", href: `#/${kind}/${encodeURIComponent(row.id)}` }, row.error ? [h("span", {}, h("b", {}, row.id), h("small", {}, row.error))] : line(row))))) : h("p", { class: "soft" }, none));
+    const part = (title, kind, rows, line, none) => h("section", { "aria-label": title }, h("h2", {}, title), rows.length ? h("ul", { class: "list" }, rows.map((row) => h("li", {}, h("a", { class: "card", href: `#/${kind}/${encodeURIComponent(row.id)}` }, row.error ? [h("span", {}, h("b", {}, place(row.id)), h("small", {}, row.error))] : line(row))))) : h("p", { class: "soft" }, none));
     body.replaceChildren(
       part("Trainings", "runs", found.runs, training, "None in this folder; nestbed train makes one."),
       part("Designs", "designs", found.designs, design, "None in this folder; nestbed design makes one."),
-      part("Comparisons", "comparisons", found.comparisons, (row) => [h("span", {}, h("b", {}, row.id), h("small", {}, `${row.rows.length} policies`)), h("small", {}, when(row.changed))], "None in this folder; nestbed compare --out makes one."));
+      part("Comparisons", "comparisons", found.comparisons, (row) => [h("span", {}, h("b", {}, place(row.id)), h("small", {}, `${row.rows.length} policies`)), h("small", {}, when(row.changed))], "None in this folder; nestbed compare --out makes one."));
   });
 }
 
+const place = (id) => (id === "~" ? "this folder" : id.replaceAll("~", "/"));
 const live = (row) => !row.finished && Date.now() / 1000 - row.changed < 300;
 
 function training(row) {
   const last = row.metrics[row.metrics.length - 1], bar = h("i");
   bar.style.width = `${(100 * row.done) / Math.max(1, row.total)}%`;
-  return [h("span", {}, h("b", {}, row.id), h("small", {}, `${row.system} · ${row.method} · seed ${row.seed}`)),
+  return [h("span", {}, h("b", {}, place(row.id)), h("small", {}, `${row.system} · ${row.method} · seed ${row.seed}`)),
     h("span", {}, h("small", {}, when(row.changed)), h("div", { class: "bar", "aria-hidden": "true" }, bar)),
     h("span", { class: "number" }, `${row.done} of ${row.total}`), h("span", { class: "number" }, `${number(last.eig, 3)} nats`),
     h("span", { class: "number" }, h("span", { class: "chip", "data-state": live(row) ? "training" : row.finished ? "done" : "stopped" }, live(row) ? "training" : row.finished ? "done" : "stopped"))];
 }
 
 function design(row) {
-  return [h("span", {}, h("b", {}, row.id), h("small", {}, `${row.system}${row.target ? ` · about ${row.target.join(", ")}` : ""}`)), h("small", {}, when(row.changed)),
+  return [h("span", {}, h("b", {}, place(row.id)), h("small", {}, `${row.system}${row.target ? ` · about ${row.target.join(", ")}` : ""}`)), h("small", {}, when(row.changed)),
     h("span", { class: "number" }, `${row.horizon} inputs`), h("span", { class: "number" }, `${number(row.gains[0].mean, 3)} nats`), h("span")];
 }
 
 function one(main, view, id) {
   const body = h("div", { class: "grid" }, h("p", { class: "lead" }, "Loading …"));
-  main.append(h("div", { class: "head" }, h("div", {}, h("small", {}, h("a", { href: "#/runs" }, "Runs")), h("h1", {}, id)),
+  main.append(h("div", { class: "head" }, h("div", {}, h("small", {}, h("a", { href: "#/runs" }, "Runs")), h("h1", {}, place(id))),
     view === "comparisons" ? null : h("a", { class: "button", href: `#/new/${view.slice(0, -1)}/${encodeURIComponent(id)}` }, "New session with it")), body);
   const draw = { runs: curve, designs: plan, comparisons: (row) => ({ elements: [h("section", { class: "card" }, table(row.columns.map((name) => name.replaceAll("_", " ")), row.rows.map(([policy, ...rest]) => [policy, ...rest.map((cell) => (cell ? number(Number(cell), 4) : ""))])))] }) }[view];
   let outcome = null, shown = null;
-  const place = (row) => {
+  const show = (row) => {
     if (row.error) { body.replaceChildren(h("p", { class: "problem", role: "alert" }, sentence(row.error))); return; }
     shown ??= (() => { const made = draw(row); body.replaceChildren(...made.elements); return made; })();
     shown.update?.({ ...row, outcome });
   };
-  const ask = () => patiently("GET", `${view}/${encodeURIComponent(id)}`).then((row) => { outcome = row.outcome || null; place(row); }, (error) => place({ error: error.message }));
+  const ask = () => patiently("GET", `${view}/${encodeURIComponent(id)}`).then((row) => { outcome = row.outcome || null; show(row); }, (error) => show({ error: error.message }));
   ask();
   let before = "";
   return watch({ watch: "kept" }, ({ kind, list: found }) => {
-    const row = kind === "kept" && found[view].find((each) => each.id === id);
+    const row = kind === "kept" && view === "runs" && found[view].find((each) => each.id === id);
     if (!row || JSON.stringify(row) === before) return;
     const ended = before && row.finished;
     before = JSON.stringify(row);
-    ended ? ask() : place(row);
+    ended ? ask() : show(row);
   });
 }
 
@@ -87,7 +88,7 @@ function certificates(gains, best) {
 function plan(row) {
   const designs = row.columns.map((name, i) => [name, i]).filter(([name]) => !["experiment", "time"].includes(name.replace(/ .*/, "")));
   const x = row.inputs.map((_, i) => i);
-  const plots = designs.map(([name, i]) => { const plot = chart({ title: name, height: 170 }); const y = row.inputs.map((line) => line[i]); plot.show({ x: [...x, x.length], domain: [0, x.length], lines: [{ kind: "blue", y: [...y, y[y.length - 1]], steps: true }], words: `${row.horizon} inputs from ${number(Math.min(...y), 3)} to ${number(Math.max(...y), 3)}.`, read: (k) => `${k + 1}: ${number([...y, y[y.length - 1]][k], 4)}` }); return plot.element; });
+  const plots = designs.map(([name, i]) => { const plot = chart({ title: row.units?.[name] ? `${name} (${row.units[name]})` : name, height: 170 }); const y = row.inputs.map((line) => line[i]); plot.show({ x: [...x, x.length], domain: [0, x.length], lines: [{ kind: "blue", y: [...y, y[y.length - 1]], steps: true }], words: `${row.horizon} inputs from ${number(Math.min(...y), 3)} to ${number(Math.max(...y), 3)}.`, read: (k) => `${k + 1}: ${number([...y, y[y.length - 1]][k], 4)}` }); return plot.element; });
   return { elements: [
     h("section", { class: "card" }, h("h2", {}, "The inputs"), plots),
     h("section", { class: "card" }, h("h2", {}, "What they gain"), certificates(row.gains, row.gains[0].policy)),

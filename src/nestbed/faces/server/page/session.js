@@ -86,9 +86,10 @@ function warnings() {
     element,
     show({ session }) {
       element.hidden = !session.warnings.length;
-      if (session.warnings.length < shown) { list.replaceChildren(); shown = 0; }
-      for (const words of session.warnings.slice(shown)) list.prepend(h("li", {}, sentence(words)));
-      shown = session.warnings.length;
+      if (session.warned < shown) { list.replaceChildren(); shown = 0; }
+      const fresh = Math.min(session.warned - shown, session.warnings.length);
+      for (const words of session.warnings.slice(session.warnings.length - fresh)) list.prepend(h("li", {}, sentence(words)));
+      shown = session.warned;
       while (list.children.length > 8) list.lastChild.remove();
     },
   };
