@@ -20,7 +20,7 @@ export function steering(session, path, act) {
       heading.textContent = over ? "Rest design" : now.begun ? `Design ${now.step + 1}` : "Before the first design";
       const shown = design || (over ? now.rest : null);
       values.replaceChildren(...(shown ? setup.designs.flatMap((one) => [h("dt", {}, named(one)), h("dd", {}, h("div", { class: "value", "data-design": one.name }, number(shown[one.name])), range(one, shown[one.name]))]) : []));
-      note.textContent = over ? sentence(over) : now.state === "preparing" ? "Preparing …" : now.begun ? "" : session.simulated ? "" : "Enter what the sensors show now, or begin without.";
+      note.textContent = over ? sentence(over) : now.state === "preparing" ? "Preparing: programs are compiled, which takes up to a minute the first time." : now.begun ? "" : session.simulated ? "" : "Enter what the sensors show now, or begin without.";
       card.classList.toggle("over", Boolean(over));
       extend.hidden = !(now.done && !now.aborted && now.step >= now.horizon);
       extend.dataset.horizon = now.horizon + Math.max(10, Math.round(now.horizon / 2));
