@@ -88,13 +88,19 @@ async def _refused(request: Request, error: Any) -> JSONResponse:
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     """Say the first thing that is wrong with a request."""
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _problem(422, "the body is not JSON; see GET /openapi.json for what is expected.")
     place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
     words = str(first["msg"])[:300]
     return _problem(422, f"{place[:200]}: {words[:1].lower()}{words[1:]}; see GET /openapi.json for what is expected.")
 
 
 async def _http(request: Request, error: Any) -> JSONResponse:
-    words = {404: "there is nothing at this address", 405: "this address does not take that method"}
+    words = {
+        400: "the body cannot be read as JSON",
+        404: "there is nothing at this address",
+        405: "this address does not take that method",
+    }
     told = words.get(error.status_code, str(error.detail))
     return _problem(error.status_code, f"{told.rstrip('.')}; see GET /openapi.json.", error.headers)
 
