@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # a start that compiles all of jax anew takes 6 s instead of 2
 
-.PHONY: demo test test-slow test-export lint bench designs adapting graph paper clean
+.PHONY: demo test test-slow test-web test-export lint bench designs adapting graph paper clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nestbed needs Python 3.11 or newer")'
@@ -27,6 +27,10 @@ FAST := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=t
 
 test: lint  ## lint, types, floors and tests, in a few minutes
 	XLA_FLAGS="$(FAST)" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.3 $(BIN)/pytest -n 2 --dist loadfile --durations=25
+
+test-web: .venv/ready  ## the page in Chromium, made-up requests; apart, since it needs a browser (apt-get install chromium)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[web]'
+	XLA_FLAGS="$(FAST)" $(BIN)/pytest -m web --durations=10 tests/web
 
 test-slow: .venv/ready  ## statistical and paper-scale checks
 	$(BIN)/pytest -m slow --durations=0

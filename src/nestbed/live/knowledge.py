@@ -5,8 +5,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from nestbed.belief.base import Belief
 from nestbed.evaluation.inference_data import inference_data
@@ -63,6 +64,15 @@ class Knowledge:
             found[name] = tuple(np.interp(wanted, share, np.asarray(values)[order]).tolist())
         return found
 
+    def predicted(self, u: Float[np.ndarray, " du"], shares: Sequence[float]) -> dict[str, tuple[float, ...]]:
+        """Return the mean of what each sensor will show one step after a design, then its quantiles, by name."""
+        row = u if self._now.even else np.append(u, self.system.step)
+        found = _predicted(self._now.belief, self._now.learner.belief, jnp.asarray(row), jnp.asarray(shares))
+        return {
+            name: tuple(values.tolist())
+            for name, values in zip(self.system.observation_names, np.asarray(found), strict=True)
+        }
+
     def samples(self, key: jax.Array, count: int) -> dict[str, Float[np.ndarray, " count"]]:
         """Draw parameters, by name."""
         uniforms = np.asarray(noise.uniforms(noise.as_key(key), (count,)))
@@ -97,3 +107,32 @@ class Knowledge:
 @eqx.filter_jit
 def _moments(belief: Belief, state: Any) -> Any:
     return belief.moments(state)
+
+
+HALVINGS, FAR = 48, 8.0
+"""Halvings of where a quantile lies, and how many standard deviations from any particle's mean it is looked for."""
+
+
+@eqx.filter_jit
+def _predicted(
+    belief: Belief, state: Any, row: Float[Array, " du"], shares: Float[Array, " S"]
+) -> Float[Array, "dy S1"]:
+    """Return means and quantiles of the mixture, over particles, of what each sensor will show."""
+    designs = tuple(value[None, None] for value in row)
+    means, variances = belief.likelihood.predict(state.carry, designs, state.theta)
+    weights = jnp.exp(state.log_weights)[0]
+
+    def of(mean: Any, variance: Any) -> Float[Array, " S1"]:
+        mean, sd = (jnp.broadcast_to(value, (1, len(weights)))[0] for value in (mean, jnp.sqrt(variance)))
+
+        def halved(_: Any, ends: Any) -> Any:
+            low, high = ends
+            middle = 0.5 * (low + high)
+            below = jax.scipy.stats.norm.cdf(middle[:, None], mean, sd) @ weights < shares
+            return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+        ends = jnp.min(mean - FAR * sd), jnp.max(mean + FAR * sd)
+        low, high = jax.lax.fori_loop(0, HALVINGS, halved, tuple(jnp.broadcast_to(end, shares.shape) for end in ends))
+        return jnp.concatenate([(weights @ mean)[None], 0.5 * (low + high)])
+
+    return jnp.stack([of(mean, variance) for mean, variance in zip(means, variances, strict=True)])

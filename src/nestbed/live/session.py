@@ -186,6 +186,11 @@ class Session:
         return self._state.step
 
     @property
+    def first(self) -> Float[np.ndarray, " dy"] | None:
+        """The first observation, NaN where nothing was measured; None: the session has not begun."""
+        return None if self._state.first is None else self._state.first.copy()
+
+    @property
     def time(self) -> float:
         """When the last observation was made, in the model's unit."""
         return self._state.times[-1] if self._state.times else 0.0

@@ -65,13 +65,13 @@ def stop() -> NoReturn:
     leave()
 
 
-def leave() -> NoReturn:
+def leave(status: int = STATUS) -> NoReturn:
     """End at once: threads that still compile would crash while the interpreter is taken down around them."""
     ignore()
     with contextlib.suppress(OSError):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-    os._exit(STATUS)
+    os._exit(status)
 
 
 def _ask(number: int, frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ COMMANDS = Registry(
     Entry("report", "nestbed.faces.cli.report:report", "Write one page about a run, a session or a design."),
     Entry("posterior", "nestbed.faces.cli.posterior:posterior", "Infer parameters from records you measured (CSV)."),
     Entry("run", "nestbed.faces.cli.run:run", "Run the best inputs on a rig while the posterior sharpens."),
+    Entry("serve", "nestbed.faces.cli.serve:serve", "Sessions as a page to steer by, and as JSON for any program."),
     Entry("new", "nestbed.faces.cli.new:new", "Write a system of your own to start from."),
     Entry("check", "nestbed.faces.cli.check:check", "Say what looks wrong with a system of your own."),
     Entry("config", "nestbed.faces.cli.config:config", "Print the settings of a training, to change and give back."),
