@@ -11,6 +11,7 @@ import pytest
 
 import nestbed as nb
 from nestbed.live import journal as journals
+from nestbed.live import keeping
 from nestbed.numerics import storage
 from toys import Bounded, Counter, Leak, LinearLeak
 
@@ -133,6 +134,30 @@ def test_limits_are_kept_by_what_cannot_stop_at_once():
     for _ in range(12):
         alone.apply([1.0])
     assert alone.states["place"] > 0.5
+
+
+def test_the_risk_is_that_of_the_whole_session(tmp_path):
+    """Each experiment has an even share of what those before it left, whatever stopped the session meanwhile."""
+    system, risk, steps = Cart(), 0.05, 8
+    rig = nb.rigs.Simulated(system, KEY, {"mass": 1.1})
+    given = {"directory": tmp_path, "particles": 64, "risk": risk}
+    with nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **given) as session:
+        session.update(rig.reset())
+        run(session, rig, steps)
+        taken = [entry["risk"] for entry in session._journal.entries if entry["kind"] == "suggest"]
+    for t, each in enumerate(taken):
+        assert each <= (risk - sum(taken[:t])) / (system.horizon - t + 1)
+    assert 0.0 < sum(taken) < risk
+    for kept in (True, False):
+        if not kept:
+            (tmp_path / keeping.FILE).unlink()
+        with nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **given) as session:
+            assert session._state.risked == pytest.approx(sum(taken))
+            assert session._state.allowance(risk) == pytest.approx((risk - sum(taken)) / (system.horizon - steps + 1))
+    session._state.horizon = 108
+    assert session._state.allowance(risk) == pytest.approx((risk - sum(taken)) / 101)
+    session._state.risked = 1.0
+    assert session._state.allowance(risk) == 0.0
 
 
 def test_designs_keep_box_and_slew():

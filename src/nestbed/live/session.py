@@ -63,8 +63,9 @@ class Session:
             directory: where every step is kept; without one the session is in memory only.
             horizon: experiments that are planned; by default the policy's own, or the system's. It can be extended.
             particles: of the belief.
-            risk: probability with which one experiment may break a limit of the system before its design is replaced
-                by the nearest that keeps it.
+            risk: probability with which the session may break any limit of the system, over prior and noise. Each
+                experiment has its share of what is left of it: a design that would take more is replaced by the
+                nearest that does not.
             alarm: probability that a whole session of the model itself raises a warning.
             posterior: "now": `update` returns when the belief knows the measurement; "later": at once, and the belief
                 catches up in a thread. Designs wait for it only where limits must be kept, or a reading is missing.
@@ -118,10 +119,10 @@ class Session:
             self._begun()
             wanted, now = state.choose(), state.following
             assert now is not None
-            found = safety.nearest_safe(state.key(2), now, wanted, state.previous, self.risk)
-            self._take(
-                {"kind": "suggest", "u": plain(found.u), "why": _replaced(self.system, found, wanted, self.risk)}
-            )
+            allowed = state.allowance(self.risk)
+            found = safety.nearest_safe(state.key(2), now, wanted, state.previous, allowed)
+            why = _replaced(self.system, found, wanted, allowed)
+            self._take({"kind": "suggest", "u": plain(found.u), "why": why, "risk": min(found.charge, allowed)})
         assert state.suggested is not None
         return state.suggested.copy()
 
@@ -341,13 +342,13 @@ class Session:
             self._kept = lines
 
 
-def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, risk: float) -> str:
+def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, allowed: float) -> str:
     """Return why another design than the one wanted is given, or nothing."""
-    if found.wanted <= risk:
+    if found.wanted <= allowed:
         return ""
     pairs = zip(system.design_names, np.asarray(wanted), found.u, strict=True)
     changed = ", ".join(f"{name} {a:.4g} → {b:.4g}" for name, a, b in pairs)
-    still = "" if found.given <= risk else f"; even so it may be broken with probability {found.given:.2g}"
+    still = "" if found.given <= allowed else f"; even so it may be broken with probability {found.given:.2g}"
     return (
         f"the limit of {found.limit} would be broken with probability {found.wanted:.2g}, so the design is changed: "
         f"{changed}{still}."
