@@ -143,12 +143,13 @@ def table(system, kind, count, once):
     sessions, experiments = int((found[:, 0] > 0).sum()), int(found[:, 0].sum())
     low, high = nb.Violation(sessions / count, count).interval
     said = (
-        f"{system.name} {kind}: limits broken in {sessions} of {count} sessions ({100 * low:.2g} to {100 * high:.2g} %), "
-        f"{experiments} of {count * system.horizon} experiments"
+        f"{system.name} {kind}: limits broken in {sessions} of {count} sessions ({100 * low:.2g} to {100 * high:.2g} "
+        f"%), {experiments} of {count * system.horizon} experiments"
     )
     if found.shape[1] > 1:
         gains = found[:GAINS, 2]
-        said += f"; {int(found[:, 1].sum())} designs changed; gain {gains.mean():.2f} ± {gains.std() / len(gains) ** 0.5:.2f}"
+        error = gains.std() / len(gains) ** 0.5
+        said += f"; {int(found[:, 1].sum())} designs changed; gain {gains.mean():.2f} ± {error:.2f}"
     print(said, flush=True)
 
 

@@ -7,7 +7,7 @@ moment and goes on with the identical next design: random numbers hang on the ke
 import contextlib
 import itertools
 import time as clocks
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class Session:
             self._closing.enter_context(storage.locked(folder))
         self._journal = Journal(folder)
         self._kept = self._known = 0  # lines that the kept state knows, and the one at hand
-        self._warm = False
+        self._warm, self._heard = False, 0.0
         self._learning: list[Future[None]] = []  # what the belief does not know yet
         self._open(head.policy(chosen, ready))
         if posterior == "later":
@@ -298,6 +298,8 @@ class Session:
         if entry["kind"] not in ("suggest", "update"):
             self.catch_up()
         self._state.happen(entry)
+        if "clock" in entry:
+            self._heard = clocks.monotonic()
         self._known += 1
         self._keep(EVERY)
 
@@ -312,7 +314,7 @@ class Session:
     def _stalled(self) -> bool:
         """Return whether measurements have stayed away for too long."""
         state = self._state
-        if self.watchdog is None or not state.times or clocks.time() - state.clock <= self.watchdog:
+        if self.watchdog is None or not state.times or clocks.monotonic() - self._heard <= self.watchdog:
             return False
         words = f"experiment {self.step}: no measurement for {self.watchdog:g} s, so the rest design is suggested."
         if words not in state.warnings:
@@ -327,10 +329,15 @@ class Session:
         known = self._journal.open(now)
         head.check(place, known, now, self.system)
         state.horizon = int(known["horizon"])
-        self._kept = 0 if place is None else keeping.recall(place, state, self._journal.entries)
-        for entry in self._journal.entries[self._kept :]:
-            state.happen(entry)
-        self._known = len(self._journal.entries)
+        entries = self._journal.entries
+        with _damages(place, entries) as at:
+            for at[0], entry in enumerate(entries):
+                given.line(self.system, entry)
+            self._kept = 0 if place is None else keeping.recall(place, state, entries)
+            for at[0], entry in enumerate(entries[self._kept :], self._kept):
+                state.happen(entry)
+        self._known = len(entries)
+        self._heard = clocks.monotonic() - max(0.0, clocks.time() - state.clock)
 
     def _keep(self, least: int) -> None:
         """Keep the state beside the journal if there are so many lines since, so that going on takes no time."""
@@ -340,6 +347,19 @@ class Session:
         if folder is not None and ready and lines - self._kept >= least:
             keeping.keep(folder, self._state, lines)
             self._kept = lines
+
+
+@contextlib.contextmanager
+def _damages(place: Path | None, entries: list[Entry]) -> Iterator[list[int]]:
+    """Turn what no session can have written into a sentence that names its line."""
+    at = [0]
+    try:
+        yield at
+    except (KeyError, TypeError, ValueError, AttributeError, NestbedError) as error:
+        raise NestbedError(
+            f"line {at[0] + 1} of {len(entries)} in the journal of {place} says nothing that a session can go on from "
+            f"({type(error).__name__}: {error}); restore it from a copy, or give another directory."
+        ) from error
 
 
 def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, allowed: float) -> str:

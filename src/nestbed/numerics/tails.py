@@ -1,11 +1,11 @@
-"""How likely a quantity is above zero where few draws show it: by the tail of a distribution with the draws' moments."""
+"""How likely a quantity is above zero where few draws show it: by the tail of a law with the draws' moments."""
 
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 STRAIGHT, BENT = 1e-3, 20.0
-"""Least and largest skewness that a tail is taken to have: as good as none, and more than hundreds of draws can show."""
+"""Least and largest skewness that a tail is taken to have: as good as none, and more than a thousand draws show."""
 SMALLEST = 1e-12
 """Standard deviation below which draws count as equal."""
 
@@ -28,6 +28,8 @@ def lognormal_tail(far: Float[Array, "*L"], skewness: Float[Array, "*L"]) -> Flo
     """Return the probability beyond so many standard deviations from the mean of a shifted lognormal."""
     square = jnp.clip(skewness, STRAIGHT, BENT) ** 2
     root = jnp.sqrt(square * (1.0 + 0.25 * square))
-    w = jnp.cbrt(1.0 + 0.5 * square + root) + jnp.cbrt(1.0 + 0.5 * square - root) - 1.0  # exp of the variance of its log
+    w = (
+        jnp.cbrt(1.0 + 0.5 * square + root) + jnp.cbrt(1.0 + 0.5 * square - root) - 1.0
+    )  # exp of the variance of its log
     reached = jnp.sqrt(w) + far * jnp.sqrt(w * (w - 1.0))
     return ndtr(-jnp.log(jnp.maximum(reached, SMALLEST)) / jnp.sqrt(jnp.log(w)))
