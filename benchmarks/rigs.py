@@ -3,9 +3,11 @@
     python benchmarks/rigs.py mujoco   # pendulums of MuJoCo, mass and length drawn for each of 20 runs
     python benchmarks/rigs.py tclab    # the emulator of the temperature-control lab, 20 runs, 85 °C not to be broken
 
-Needs the extras mujoco and tclab. For each input: how often the true values are inside the 95 % intervals of a session,
-how wide these are, how far the means are from the truth, and the same error by a foreign estimator, scipy's least
-squares on the equations alone. What is done is kept in results/rigs and not done again.
+Needs the extras mujoco and tclab. The lab's emulator gets to 81 °C as it is packaged and to 97 °C at its full
+strength, which is used here; there inputs know of no limit and the session alone keeps it. For each input: how often
+the true values are inside the 95 % intervals of a session, how wide these are, how far the means are from the truth,
+and the same error by a foreign estimator, scipy's least squares on the equations alone. What is done is kept in
+results/rigs and not done again.
 """
 
 import contextlib
@@ -57,14 +59,15 @@ KINDS = {"mujoco": pendulum, "tclab": lab}
 
 
 def inputs_of(kind, system):
-    """Return the inputs to compare; all but nestbed's are scaled down until they keep the limits."""
+    """Return the inputs to compare: those of the lab leave limits to the session, others are scaled to keep them."""
+    free = type(system)(limits={}) if kind == "tclab" else system
     file = PLACE / f"{kind}_plan"
     if not (file / "inputs.csv").exists():
-        nb.design(jax.random.key(0), system, rounds=ROUNDS[kind]).save(file)
-    plan = nb.load_plan(file, system)
-    signals = {"chirp": nb.policies.Chirp(system), "held PRBS": nb.policies.MaximumLength(system, hold=HELD[kind])}
+        nb.design(jax.random.key(0), free, rounds=ROUNDS[kind]).save(file)
+    plan = nb.load_plan(file, free)
+    signals = {"chirp": nb.policies.Chirp(free), "held PRBS": nb.policies.MaximumLength(free, hold=HELD[kind])}
     terms = system.horizon, RISK
-    named = {name: complying(jax.random.key(9), system, signal, *terms) for name, signal in signals.items()}
+    named = {name: complying(jax.random.key(9), free, signal, *terms) for name, signal in signals.items()}
     return {"nestbed": plan.policy, **named}
 
 
@@ -157,7 +160,12 @@ def table(kind):
             bool([words for words in row["warnings"] if "the design is changed" not in words]) for row in found
         )
         hot = "" if kind == "mujoco" else f", never above {max(row['hottest'] for row in found):.1f} °C"
-        print(f"{kind}, {name}: {warned} of {len(found)} sessions called the model wrong{hot}", flush=True)
+        changed = sum(sum("the design is changed" in words for words in row["warnings"]) for row in found)
+        print(
+            f"{kind}, {name}: {warned} of {len(found)} sessions called the model wrong; {changed} designs changed "
+            f"to keep limits{hot}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -91,6 +91,47 @@ def test_rigs_that_fail_leave_a_session_that_goes_on(tmp_path, failure, words):
         assert [len(each.designs) for each in again.records] == [2, 4]
 
 
+@pytest.mark.parametrize("answer", ["hot", [1.0 + 2.0j], {"level": 0.7}, ([0.7], 0.0, {})])
+def test_what_is_no_reading_is_told(answer):
+    """And the rig is let go, though its answer to the rest design is none either."""
+
+    class Odd(Rig):
+        def apply(self, u):
+            super().apply(u)
+            return answer if len(self.told) > 2 else [0.9]
+
+    rig, session = Odd(), nb.Session(Leak(), Counter(), KEY, **SIZES)
+    with pytest.raises(nb.NestbedError, match=r"the rig answered .* but it must return one number for each sensor"):
+        drive(session, rig)
+    assert (session.step, rig.told[-1], rig.closed) == (2, 0.0, True)
+    assert session.warnings == []
+
+
+@pytest.mark.parametrize("leaving", [KeyboardInterrupt, SystemExit])
+def test_a_rig_that_leaves_at_rest_too_is_let_go(leaving):
+    class Leaving(Rig):
+        def apply(self, u):
+            if len(self.told) > 1:
+                raise leaving
+            return super().apply(u)
+
+    rig, session = Leaving(), nb.Session(Leak(), Counter(), KEY, **SIZES)
+    with pytest.raises(leaving):
+        drive(session, rig)
+    assert rig.closed
+    assert session.step == 2
+
+
+def test_masked_readings_are_no_measurements():
+    class Masked(Rig):
+        def apply(self, u):
+            return np.ma.masked_array(super().apply(u), [len(self.told) == 2])
+
+    session = nb.Session(Leak(), Counter(), KEY, gaps=True, **SIZES)
+    drive(session, Masked())
+    assert np.isnan(session.records[0].observations[2, 0])
+
+
 def test_ctrl_c_leaves_the_rig_at_rest():
     rig, session = Rig(3, interrupted), nb.Session(Leak(), Counter(), KEY, **SIZES)
     driven = drive(session, rig)

@@ -2,6 +2,10 @@
 
 import errno
 import random
+import shutil
+import sys
+import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +13,10 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+import children
 import nestbed as nb
 from nestbed.live import journal as journals
+from nestbed.live import keeping
 from nestbed.numerics import storage
 from toys import Bounded, Counter, Leak, LinearLeak
 
@@ -98,7 +104,7 @@ def test_gaps_uneven_times_and_other_designs_are_those_of_the_posterior():
     system = Leak()
     session = nb.Session(system, Counter(), KEY, horizon=6)
     session.update([1.0])
-    for y, applied, time in (
+    for y, applied, when in (
         (0.9, None, None),
         (np.nan, [0.5], None),
         (0.6, None, 1.9),
@@ -106,7 +112,7 @@ def test_gaps_uneven_times_and_other_designs_are_those_of_the_posterior():
         (0.4, None, None),
     ):
         session.suggest()
-        session.update([y], applied=applied, time=time)
+        session.update([y], applied=applied, time=when)
     (record,) = session.records
     assert record.times.tolist() == [0.0, 0.5, 1.0, 1.9, 2.4, 2.9]
     assert record.designs[1].tolist() == [0.5]
@@ -135,6 +141,30 @@ def test_limits_are_kept_by_what_cannot_stop_at_once():
     assert alone.states["place"] > 0.5
 
 
+def test_the_risk_is_that_of_the_whole_session(tmp_path):
+    """Each experiment has an even share of what those before it left, whatever stopped the session meanwhile."""
+    system, risk, steps = Cart(), 0.05, 8
+    rig = nb.rigs.Simulated(system, KEY, {"mass": 1.1})
+    given = {"directory": tmp_path, "particles": 64, "risk": risk}
+    with nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **given) as session:
+        session.update(rig.reset())
+        run(session, rig, steps)
+        taken = [entry["risk"] for entry in session._journal.entries if entry["kind"] == "suggest"]
+    for t, each in enumerate(taken):
+        assert each <= (risk - sum(taken[:t])) / (system.horizon - t + 1)
+    assert 0.0 < sum(taken) < risk
+    for kept in (True, False):
+        if not kept:
+            (tmp_path / keeping.FILE).unlink()
+        with nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **given) as session:
+            assert session._state.risked == pytest.approx(sum(taken))
+            assert session._state.allowance(risk) == pytest.approx((risk - sum(taken)) / (system.horizon - steps + 1))
+    session._state.horizon = 108
+    assert session._state.allowance(risk) == pytest.approx((risk - sum(taken)) / 101)
+    session._state.risked = 1.0
+    assert session._state.allowance(risk) == 0.0
+
+
 def test_designs_keep_box_and_slew():
     system = Bounded(limits={})
     session = nb.Session(system, nb.policies.Constant(system, 1.0), KEY, **SIZES)
@@ -160,8 +190,9 @@ def test_a_watchdog_puts_the_rig_at_rest(monkeypatch):
     session = nb.Session(Leak(), nb.policies.Constant(Leak(), 1.0), KEY, watchdog=5.0, **SIZES)
     session.update([1.0])
     assert session.suggest().tolist() == [1.0]
-    now = session._state.clock
-    monkeypatch.setattr("nestbed.live.session.clocks.time", lambda: now + 6.0)
+    now = time.monotonic()
+    monkeypatch.setattr("nestbed.live.session.clocks.monotonic", lambda: now + 6.0)
+    monkeypatch.setattr("nestbed.live.session.clocks.time", lambda: 0.0)  # a clock that is set does not matter
     assert session.suggest().tolist() == [0.0]
     assert "no measurement for 5 s" in session.warnings[0]
     session.update([0.9])
@@ -327,6 +358,70 @@ def test_a_session_of_another_version_is_refused(tmp_path):
     file.write_text(file.read_text().replace(f'"format": {form}', f'"format": {form - 1}'))
     with pytest.raises(nb.NestbedError, match=f"of format {form - 1}, but this version of nestbed has format {form}"):
         nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{}",
+        b'{"kind": "dance"}',
+        b'{"kind": "update"}',
+        b'{"kind": "update", "y": [1, 2], "clock": 0, "time": 9}',
+        b'{"kind": "suggest", "u": [null], "why": ""}',
+        b'{"kind": "suggest", "u": [0.1], "why": "", "risk": "x"}',
+        b'{"kind": "extend", "horizon": -5}',
+    ],
+)
+def test_lines_that_no_session_wrote_are_told_by_number(tmp_path, line):
+    with nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES) as session:
+        session.update([1.0])
+        session.suggest()
+    (tmp_path / keeping.FILE).unlink(missing_ok=True)
+    file = tmp_path / journals.LINES
+    file.write_bytes(file.read_bytes() + line + b"\n")
+    with pytest.raises(nb.NestbedError, match=r"line 3 of 3 in the journal of .* restore it from a copy"):
+        nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+
+
+def test_a_session_without_its_description_is_left_as_it_is(tmp_path):
+    with nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES) as session:
+        session.update([1.0])
+    head, lines = tmp_path / journals.HEAD, (tmp_path / journals.LINES).read_bytes()
+    whole = head.read_text()
+    for damage in ('{"format": 2}', whole.replace('"horizon": 6', '"horizon": "six"')):
+        head.write_text(damage)
+        with pytest.raises(nb.NestbedError, match=r"is damaged .* restore it from a copy"):
+            nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    head.unlink()
+    with pytest.raises(nb.NestbedError, match="is missing; restore it"):
+        nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
+    assert (tmp_path / journals.LINES).read_bytes() == lines
+    head.write_text(whole)
+    moved = shutil.move(tmp_path, f"{tmp_path}_elsewhere")
+    assert nb.Session(Leak(), Counter(), KEY, directory=moved, **SIZES).records == []
+
+
+SECOND = """
+import sys, jax, nestbed as nb
+from toys import Counter, Leak
+try:
+    nb.Session(Leak(), Counter(), jax.random.key(0), directory=sys.argv[1], horizon=6, particles=64)
+except nb.NestbedError as error:
+    print(error)
+else:
+    print("open")
+"""
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    """The second is told, and gets it once the first is done or dead."""
+    place, tests = tmp_path / "session", Path(__file__).parents[1]
+    second = (sys.executable, "-c", SECOND, place)
+    with nb.Session(Leak(), Counter(), KEY, directory=place, **SIZES) as session:
+        session.update([1.0])
+        assert "another process is at work in" in children.run(*second, cwd=tests).stdout
+        session.suggest()
+    assert children.run(*second, cwd=tests).stdout == "open\n"
 
 
 def test_improbable_readings_are_told_by_name():

@@ -1,5 +1,6 @@
 """A session and a rig, step by step, on a clock."""
 
+import reprlib
 import time as clocks
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,24 +80,40 @@ class _Machine:
         self.rig, self.longest = rig, longest
 
     def reset(self) -> np.ndarray:
-        return self._asked("was being started", self.rig.reset)
+        return self._seen("was being started", self.rig.reset)
 
     def apply(self, u: np.ndarray) -> np.ndarray:
-        return self._asked(f"was given the design {np.array2string(u, precision=4)}", lambda: self.rig.apply(u))
+        return self._seen(f"was given the design {np.array2string(u, precision=4)}", lambda: self.rig.apply(u))
 
     def rest(self, session: Session) -> None:
-        """Leave the rig at rest and let it go, as far as it still listens."""
+        """Leave the rig at rest and let it go, as far as it still listens; what it answers does not matter now."""
         try:
-            self._asked("was put at rest", lambda: self.rig.apply(np.array(session.system.rest_design)))
+            self._told(session, "was put at rest", lambda: self.rig.apply(np.array(session.system.rest_design)))
+        finally:
             if hasattr(self.rig, "close"):
-                self.rig.close()
+                self._told(session, "was let go", self.rig.close)
+
+    def _told(self, session: Session, doing: str, call: Callable[[], Any]) -> None:
+        try:
+            self._asked(doing, call)
         except NestbedError as error:
             session.warn(str(error))
 
-    def _asked(self, doing: str, call: Callable[[], Any]) -> np.ndarray:
+    def _seen(self, doing: str, call: Callable[[], Any]) -> np.ndarray:
+        """Return numbers, NaN for what is masked."""
+        answer = self._asked(doing, call)
+        try:
+            return np.ma.filled(np.ma.asarray(answer, float), np.nan)
+        except (TypeError, ValueError):
+            raise NestbedError(
+                f"the rig answered {reprlib.repr(answer)} when it {doing}, but it must return one number for each "
+                f"sensor, float('nan') where there is no measurement; {GOES_ON}"
+            ) from None
+
+    def _asked(self, doing: str, call: Callable[[], Any]) -> Any:
         try:
             with patience(self.longest):
-                return np.asarray(call(), float)
+                return call()
         except Unanswered as error:
             raise NestbedError(f"the rig did not answer for {self.longest:g} s when it {doing}; {GOES_ON}") from error
         except NestbedError:

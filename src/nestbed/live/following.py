@@ -80,7 +80,7 @@ def take_in(
         row = (u if now.even else np.append(u, length / parts))[None]
         seen = (y if part == parts - 1 else np.full(len(y), np.nan))[None]
         now = _with_room(now)
-        learner, surprise, gained = _take_in(key, now.belief, now.learner, np.asarray(now.rows), row, seen)
+        learner, surprise, gained = _take_in(key, now.belief, now.learner, np.int32(now.rows), row, seen)
         now = now._replace(learner=learner, rows=now.rows + 1)
         gain += float(gained[0])
     return now, Said(np.asarray(surprise[0]), gain)
@@ -90,7 +90,7 @@ def begin_again(key: jax.Array, now: Following, y: Float[np.ndarray, " dy"]) -> 
     """Return what is known once the rig was brought to its start again, where y is seen."""
     now = _with_room(now)
     row = np.append(np.array(now.belief.system.rest_design), 0.0)
-    learner, _, _ = _take_in(key, now.belief, now.learner, np.asarray(now.rows), row[None], y[None])
+    learner, _, _ = _take_in(key, now.belief, now.learner, np.int32(now.rows), row[None], y[None])
     return now._replace(learner=learner, rows=now.rows + 1)
 
 
@@ -107,7 +107,8 @@ def _with_room(now: Following) -> Following:
 
 @eqx.filter_jit
 def _start(key: jax.Array, belief: Belief, first: Float[Array, "1 dy"], room: int) -> Learner:
-    return learning.start(key, belief, first, room)
+    learner = learning.start(key, belief, first, room)
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), learner)  # types that steps keep
 
 
 @eqx.filter_jit

@@ -8,7 +8,7 @@ import numpy as np
 
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
-from nestbed.numerics.errors import NestbedError, did_you_mean
+from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.policies.signals import Replay
 
 
@@ -22,6 +22,22 @@ def values(found: Any, what: str, names: tuple[str, ...], missing: bool = False)
         i = int(np.argmax(bad))
         raise NestbedError(f"the {what} has {names[i]} = {numbers[i]}; give a finite number.")
     return numbers
+
+
+def line(system: BaseSystem, entry: dict[str, Any]) -> None:
+    """Raise a KeyError, TypeError, ValueError or NestbedError if this is no line of a session of this system."""
+    kind = entry["kind"]
+    if kind in ("first", "update", "restart"):
+        values(_read(entry["y"]), "observation", system.observation_names, missing=True)
+    for name in ("u", "applied"):
+        if name in entry:
+            values(_read(entry[name]), "design", system.design_names)
+    if kind == "extend":
+        at_least_one(horizon=entry["horizon"])
+
+
+def _read(numbers: Any) -> list[float]:
+    return [math.nan if value is None else value for value in numbers]
 
 
 def time(found: Any, last: float | None, step: float) -> float:

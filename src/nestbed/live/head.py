@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from nestbed.model.system import BaseSystem
-from nestbed.numerics.errors import NestbedError
+from nestbed.numerics.errors import NestbedError, at_least_one
 from nestbed.runs import fingerprint
 
 SAME = ("policy", "key", "particles", "gaps")
@@ -39,17 +39,25 @@ def policy(given: Any, ready: Any) -> dict[str, str]:
 
 def check(place: Path | None, known: dict[str, Any], head: dict[str, Any], system: BaseSystem) -> None:
     """Raise unless what a folder says of its session is so of this one."""
-    if not fingerprint.same(known["system"], system):
+    try:
+        same = fingerprint.same(known["system"], system)
+        changed = [name for name in SAME if known[name] != head[name]]
+        at_least_one(horizon=known["horizon"])
+        was = known["system"]["name"]
+    except (KeyError, TypeError, ValueError, AttributeError, NestbedError) as error:
         raise NestbedError(
-            f"the session in {place} is of {known['system']['name']} as it was then, but the system given is another "
-            "or has changed; give that system, or another directory."
+            f"what {place} says of its session is damaged ({type(error).__name__}: {error}); restore it from a copy."
+        ) from None
+    if not same:
+        raise NestbedError(
+            f"the session in {place} is of {was} as it was then, but the system given is another or has changed; give "
+            "that system, or another directory."
         )
-    for name in SAME:
-        if known[name] != head[name]:
-            raise NestbedError(
-                f"the session in {place} was begun with {name} = {_short(known[name])}, but now it is "
-                f"{_short(head[name])}; give what it was begun with, or another directory."
-            )
+    for name in changed:
+        raise NestbedError(
+            f"the session in {place} was begun with {name} = {_short(known[name])}, but now it is "
+            f"{_short(head[name])}; give what it was begun with, or another directory."
+        )
 
 
 def _short(value: Any) -> str:

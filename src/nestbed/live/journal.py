@@ -37,6 +37,11 @@ class Journal:
             return head
         file = self.folder / HEAD
         if not file.exists():
+            if (self.folder / LINES).exists():
+                raise NestbedError(
+                    f"{self.folder} holds the lines of a session, but {HEAD}, which says of what, is missing; restore "
+                    "it from a copy, or give another directory."
+                )
             with storage.saving(self.folder):
                 storage.write(file, json.dumps({"format": FORMAT, **head}).encode())
             return head

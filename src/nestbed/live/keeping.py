@@ -71,6 +71,7 @@ def _retrace(state: State, entries: list[Entry], facts: dict[str, Any]) -> None:
             state.first, state.times = array(entry["y"]), [float(entry["time"])]
         elif entry["kind"] == "suggest":
             state.suggested = array(entry["u"])
+            state.risked += float(entry.get("risk", 0.0))
         elif entry["kind"] == "update":
             row = state.row(entry)
             surprise, gain = next(known)

@@ -3,6 +3,9 @@
 Rigs are drawn from the belief: a particle by its weight, a state by its filter, noise for each step. A design is as
 safe as the best way to go on from it: what moves cannot stop at once, so that after the design rest or the ends of the
 box are tried, for some steps and then rest, and limits must be kept all along the best of these ways.
+
+What may be risked in one experiment is its share of a whole session's, far less than some hundred rigs can show by
+breaking limits: so how near they come is what counts, as the tail of its distribution over rigs (`tails.py`).
 """
 
 import itertools
@@ -18,7 +21,7 @@ from nestbed.belief.base import Belief
 from nestbed.live.following import Following
 from nestbed.model import limits
 from nestbed.model.system import BaseSystem
-from nestbed.numerics import noise
+from nestbed.numerics import noise, tails
 
 DRAWS = 2
 """Rigs drawn from each particle."""
@@ -38,6 +41,7 @@ class Checked(NamedTuple):
     u: Float[np.ndarray, " du"]
     wanted: float  # probability that the design which was wanted leads to a broken limit
     given: float  # the same of the one that is given
+    charge: float  # probability that the one given breaks a limit within this experiment
     limit: str  # which one is broken most often by the one wanted; "" where there are no limits
 
 
@@ -51,18 +55,18 @@ def nearest_safe(
     system = now.belief.system
     u = within(system, u, previous)
     if not system.limits:
-        return Checked(u, 0.0, 0.0, "")
-    wanted = _chances(key, now, u[None])[0]
-    total, worst = float(wanted[-2]), [*system.limits][int(np.argmax(wanted[:-2]))]
+        return Checked(u, 0.0, 0.0, 0.0, "")
+    first = _chances(key, now, u[None])
+    total, worst = float(first.total[0]), [*system.limits][int(np.argmax(first.each[0]))]
     if total <= risk:
-        return Checked(u, total, total, worst)
+        return Checked(u, total, total, float(first.at_once[0]), worst)
     others = candidates(system, u, previous)
-    chances, beyond = _chances(key, now, others)[:, -2:].T
+    found = _chances(key, now, others)
     away = np.linalg.norm((others - u) / np.subtract(system.designs.high, system.designs.low), axis=1)
-    safe = chances <= risk
-    order = np.where(safe, away, np.inf) if safe.any() else chances + LITTLE * (beyond + LITTLE * away)
+    safe = found.total <= risk
+    order = np.where(safe, away, np.inf) if safe.any() else found.total + LITTLE * (found.beyond + LITTLE * away)
     best = int(np.argmin(order))
-    return Checked(others[best], total, float(chances[best]), worst)
+    return Checked(others[best], total, float(found.total[best]), float(found.at_once[best]), worst)
 
 
 def within(system: BaseSystem, u: Any, previous: Any) -> Float[np.ndarray, "*C du"]:
@@ -92,53 +96,61 @@ def _ways(system: BaseSystem) -> Float[np.ndarray, "W ahead du"]:
     return np.stack([np.broadcast_to(rest, (AHEAD, len(rest))), *turning])
 
 
-def _chances(key: jax.Array, now: Following, designs: Float[np.ndarray, "C du"]) -> Float[np.ndarray, "C limits"]:
+class Chances(NamedTuple):
+    """Of each design, on the best of the ways to go on from it."""
+
+    each: Float[Array, "C limits"]  # probability that a limit is broken
+    total: Float[Array, " C"]  # that any is
+    at_once: Float[Array, " C"]  # that any is within the first experiment
+    beyond: Float[Array, " C"]  # how far and how long limits are exceeded, in units of their scale
+
+
+def _chances(key: jax.Array, now: Following, designs: Float[np.ndarray, "C du"]) -> Chances:
     ways = jnp.asarray(_ways(now.belief.system))
-    return np.asarray(_broken(key, now.belief, now.learner.belief, jnp.asarray(designs), ways))
+    return jax.tree.map(np.asarray, _broken(key, now.belief, now.learner.belief, jnp.asarray(designs), ways))
 
 
 @eqx.filter_jit
 def _broken(
     key: jax.Array, belief: Belief, state: Any, designs: Float[Array, "C du"], ways: Float[Array, "W ahead du"]
-) -> Float[Array, "C limits"]:
-    """Return the probability that each limit is broken after a design, that any is, and how far they are exceeded.
-
-    All on the best of the ways to go on.
-    """
+) -> Chances:
+    """Return how likely limits are broken after each design, on the best of the ways to go on."""
     likelihood, system = belief.likelihood, belief.system
-    weights = jnp.exp(state.log_weights)
     shape = (DRAWS, state.log_weights.shape[1])
+    weights = (jnp.exp(state.log_weights) / DRAWS * jnp.ones(shape)).ravel()
     first, later = jax.random.split(key)
     truth = likelihood.imagine(tuple(noise.normals(first, (len(system.state), *shape))), state.carry)
     truth = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), truth)
     normals = noise.normals(later, (1 + AHEAD, likelihood.normals, *shape))
 
-    def of(u: Float[Array, " du"]) -> Float[Array, " limits"]:
+    def of(u: Float[Array, " du"]) -> Chances:
         found = jax.lax.map(lambda way: along(jnp.concatenate([u[None], way])), ways)
-        return found[jnp.argmin(found[:, -2] + LITTLE * found[:, -1])]
+        best = jnp.argmin(found.total + LITTLE * found.beyond)
+        return jax.tree.map(lambda leaf: leaf[best], found)
 
-    def along(inputs: Float[Array, "steps du"]) -> Float[Array, " limits"]:
+    def along(inputs: Float[Array, "steps du"]) -> Chances:
         playable = system.designs.clip(limits.playable(system, inputs, inputs[0]))
-        none = jnp.zeros((len(system.limits), *shape))
-        (_, worst), _ = jax.lax.scan(experiment, (truth, none), (playable, normals))
-        broken = jnp.concatenate([worst > 0.0, jnp.any(worst > 0.0, axis=0, keepdims=True)])
-        beyond = jnp.sum(jnp.minimum(worst, 1.0 / LITTLE), axis=0, keepdims=True)
-        return jnp.sum(weights * jnp.mean(jnp.concatenate([broken, beyond]), axis=1), axis=-1)
+        _, over = jax.lax.scan(experiment, truth, (playable, normals))  # steps, limits, rigs
+        over = jnp.clip(over.reshape(*over.shape[:2], -1), -FARTHEST, FARTHEST)
+        most, soon = jnp.max(over, axis=0), jnp.max(over[0], axis=0)
+        beyond = jnp.sum(weights * jnp.sum(jnp.maximum(over, 0.0), axis=(0, 1)))
+        each = tails.above_zero(weights, most)
+        total = jnp.maximum(jnp.max(each), tails.above_zero(weights, jnp.max(most, axis=0)))
+        return Chances(each, total, tails.above_zero(weights, soon), beyond)
 
-    def experiment(so_far: Any, now: Any) -> Any:
-        (before, worst), (u, e) = so_far, now
+    def experiment(before: Any, now: Any) -> Any:
+        u, e = now
         design = tuple(jnp.full(shape, value) for value in u)
         after, _ = likelihood.experiment(tuple(e), before, design, state.theta)
         after = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape), after)
         ends = (likelihood.states(before), likelihood.states(after))
-        rows = [_beyond(system, name, ends, design) for name in system.limits]
-        return (after, jnp.maximum(worst, jnp.stack(rows))), None
+        return after, jnp.stack([_over(system, name, ends, design) for name in system.limits])
 
     return jax.lax.map(of, designs)
 
 
-def _beyond(system: BaseSystem, name: str, ends: Any, u: Any) -> Float[Array, "..."]:
-    """Return by how much a limit is exceeded within a step, in units of its scale; 0 where it is kept.
+def _over(system: BaseSystem, name: str, ends: Any, u: Any) -> Float[Array, "..."]:
+    """Return by how much a limit is exceeded within a step, in units of its scale; below 0 where it is kept.
 
     What a design does at once counts too, but not a state that was there before it.
     """
@@ -146,8 +158,10 @@ def _beyond(system: BaseSystem, name: str, ends: Any, u: Any) -> Float[Array, ".
     values = [limits.value(system, name, x, u) for x in (ends[1:] if name in system.state else ends)]
     over = [jnp.maximum(value - high, low - value) for value in values]
     most = jnp.maximum(over[0], over[-1]) / limits.scale(system, name)
-    return jnp.where(most <= 0.0, 0.0, jnp.where(jnp.isnan(most), jnp.inf, most))
+    return jnp.where(jnp.isnan(most), jnp.inf, most)
 
 
+FARTHEST = 2.0
+"""Scales of a limit from it beyond which it does not matter how far a rig is."""
 LITTLE = 1e-3
 """Probability that being beyond limits by their scale counts as much as: it tells apart what breaks them anyway."""

@@ -7,7 +7,7 @@ moment and goes on with the identical next design: random numbers hang on the ke
 import contextlib
 import itertools
 import time as clocks
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,9 @@ class Session:
             directory: where every step is kept; without one the session is in memory only.
             horizon: experiments that are planned; by default the policy's own, or the system's. It can be extended.
             particles: of the belief.
-            risk: probability with which one experiment may break a limit of the system before its design is replaced
-                by the nearest that keeps it.
+            risk: probability with which the session may break any limit of the system, over prior and noise. Each
+                experiment has its share of what is left of it: a design that would take more is replaced by the
+                nearest that does not.
             alarm: probability that a whole session of the model itself raises a warning.
             posterior: "now": `update` returns when the belief knows the measurement; "later": at once, and the belief
                 catches up in a thread. Designs wait for it only where limits must be kept, or a reading is missing.
@@ -92,7 +93,7 @@ class Session:
             self._closing.enter_context(storage.locked(folder))
         self._journal = Journal(folder)
         self._kept = self._known = 0  # lines that the kept state knows, and the one at hand
-        self._warm = False
+        self._warm, self._heard = False, 0.0
         self._learning: list[Future[None]] = []  # what the belief does not know yet
         self._open(head.policy(chosen, ready))
         if posterior == "later":
@@ -118,10 +119,10 @@ class Session:
             self._begun()
             wanted, now = state.choose(), state.following
             assert now is not None
-            found = safety.nearest_safe(state.key(2), now, wanted, state.previous, self.risk)
-            self._take(
-                {"kind": "suggest", "u": plain(found.u), "why": _replaced(self.system, found, wanted, self.risk)}
-            )
+            allowed = state.allowance(self.risk)
+            found = safety.nearest_safe(state.key(2), now, wanted, state.previous, allowed)
+            why = _replaced(self.system, found, wanted, allowed)
+            self._take({"kind": "suggest", "u": plain(found.u), "why": why, "risk": min(found.charge, allowed)})
         assert state.suggested is not None
         return state.suggested.copy()
 
@@ -302,6 +303,8 @@ class Session:
         if entry["kind"] not in ("suggest", "update"):
             self.catch_up()
         self._state.happen(entry)
+        if "clock" in entry:
+            self._heard = clocks.monotonic()
         self._known += 1
         self._keep(EVERY)
 
@@ -316,7 +319,7 @@ class Session:
     def _stalled(self) -> bool:
         """Return whether measurements have stayed away for too long."""
         state = self._state
-        if self.watchdog is None or not state.times or clocks.time() - state.clock <= self.watchdog:
+        if self.watchdog is None or not state.times or clocks.monotonic() - self._heard <= self.watchdog:
             return False
         words = f"experiment {self.step}: no measurement for {self.watchdog:g} s, so the rest design is suggested."
         if words not in state.warnings:
@@ -331,10 +334,15 @@ class Session:
         known = self._journal.open(now)
         head.check(place, known, now, self.system)
         state.horizon = int(known["horizon"])
-        self._kept = 0 if place is None else keeping.recall(place, state, self._journal.entries)
-        for entry in self._journal.entries[self._kept :]:
-            state.happen(entry)
-        self._known = len(self._journal.entries)
+        entries = self._journal.entries
+        with _damages(place, entries) as at:
+            for at[0], entry in enumerate(entries):
+                given.line(self.system, entry)
+            self._kept = 0 if place is None else keeping.recall(place, state, entries)
+            for at[0], entry in enumerate(entries[self._kept :], self._kept):
+                state.happen(entry)
+        self._known = len(entries)
+        self._heard = clocks.monotonic() - max(0.0, clocks.time() - state.clock)
 
     def _keep(self, least: int) -> None:
         """Keep the state beside the journal if there are so many lines since, so that going on takes no time."""
@@ -346,13 +354,26 @@ class Session:
             self._kept = lines
 
 
-def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, risk: float) -> str:
+@contextlib.contextmanager
+def _damages(place: Path | None, entries: list[Entry]) -> Iterator[list[int]]:
+    """Turn what no session can have written into a sentence that names its line."""
+    at = [0]
+    try:
+        yield at
+    except (KeyError, TypeError, ValueError, AttributeError, NestbedError) as error:
+        raise NestbedError(
+            f"line {at[0] + 1} of {len(entries)} in the journal of {place} says nothing that a session can go on from "
+            f"({type(error).__name__}: {error}); restore it from a copy, or give another directory."
+        ) from error
+
+
+def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, allowed: float) -> str:
     """Return why another design than the one wanted is given, or nothing."""
-    if found.wanted <= risk:
+    if found.wanted <= allowed:
         return ""
     pairs = zip(system.design_names, np.asarray(wanted), found.u, strict=True)
     changed = ", ".join(f"{name} {a:.4g} → {b:.4g}" for name, a, b in pairs)
-    still = "" if found.given <= risk else f"; even so it may be broken with probability {found.given:.2g}"
+    still = "" if found.given <= allowed else f"; even so it may be broken with probability {found.given:.2g}"
     return (
         f"the limit of {found.limit} would be broken with probability {found.wanted:.2g}, so the design is changed: "
         f"{changed}{still}."

@@ -63,6 +63,7 @@ class State:
         self.following: Following | None = None
         self.suggested: Float[np.ndarray, " du"] | None = None
         self.previous = np.array(system.rest_design)  # what was applied last
+        self.risked = 0.0  # probability with which the designs given so far were to break limits
         self.clock = clocks.time()  # when the last measurement came
         self.carry = policy.init()
         self.chosen: Any = None  # what the policy remembers next, and the design that it wants
@@ -84,6 +85,13 @@ class State:
     def key(self, lane: int) -> jax.Array:
         """Return the key of a stream for the experiment at hand."""
         return jax.random.fold_in(self.keys[lane], self.step)
+
+    def allowance(self, risk: float) -> float:
+        """Return what the experiment at hand may take of a session's risk: an even share of what is left of it.
+
+        One share more than there are experiments, so that something is left for a horizon that is extended.
+        """
+        return max(0.0, risk - self.risked) / (1 + max(1, self.horizon - self.step))
 
     def choose(self) -> Float[np.ndarray, " du"]:
         """Let the policy choose, and return the design that it wants."""
@@ -118,6 +126,7 @@ class State:
             self.choose()
         self.carry, self.chosen = self.chosen[0], None
         self.suggested = array(entry["u"])
+        self.risked += float(entry.get("risk", 0.0))
         if entry["why"]:
             self.warnings.append(f"experiment {self.step}: {entry['why']}")
 

@@ -57,7 +57,8 @@ def run(
     horizon
         T: experiments; by default the source's own.
     risk
-        Probability with which one experiment may break a limit before its design is changed.
+        Probability with which the whole session may break a limit: designs that would take more than their share of it
+        are changed.
     stop_below
         Nats expected of the remaining experiments below which the session ends.
     theta
