@@ -160,7 +160,8 @@ def test_a_file_that_cannot_be_used_is_told_by_name(nestbed, place, name, change
         (["--sensor", "gage=mm"], "Tank has no sensor or design 'gage'; did you mean 'gauge'?"),
         (["--sensor", "mm"], "got 'mm'; write name=column"),
         (["--sensor", "gauge=mm", "--sensor", "gauge=Time"], "gauge is both mm and Time; give one column for it"),
-        (["--sensor", "gauge=mm/10"], "units are converted as in mm*0.001+273.15 or mm-first"),
+        (["--sensor", "gauge=mm^2"], "units are converted as in mm*0.001+273.15, mm/60 or mm-first"),
+        (["--sensor", "gauge=mm/0", "--design", "flow=mm"], "got 'mm/0' for gauge; divide by a number that is not 0"),
         (["--sensor", "gauge=mm+first", "--design", "flow=mm"], "write mm-first"),
         (["--sensor", "gauge=mm", "--design", "flow=mm", "--time", "time"], "did you mean 'Time'?"),
     ],
@@ -184,6 +185,7 @@ def test_units_are_converted_as_written(tmp_path):
         "U": [1.5, 2.5],
         "U*2": [3.0, 5.0],
         "U*-1e-3+1": [0.9985, 0.9975],
+        "U/2-0.5": [0.25, 0.75],
         "U-0.5": [1.0, 2.0],
         "U-first": [0.0, 1.0],
         "T-1": [np.nan, 4.0],
@@ -191,6 +193,37 @@ def test_units_are_converted_as_written(tmp_path):
         "T-2": [0.0, 1.0],
     }.items():
         np.testing.assert_allclose(measured._values(sheet, "x", written), wanted, rtol=1e-12, err_msg=written)
+
+
+@pytest.mark.parametrize(
+    ("cells", "written", "wanted"),
+    [
+        (["2024-01-31 07:30:00", "2024-01-31T07:30:01.5", "2024-02-01"], "when", [0.0, 1.5, 59400.0]),
+        (["2024-01-31T07:30:00Z", "", "2024-01-31T09:30:00+01:00"], "when/60", [0.0, np.nan, 60.0]),
+        (["20240131", "20240132", "20240133"], "when-first", [0.0, 1.0, 2.0]),
+    ],
+)
+def test_times_may_be_dates(tmp_path, cells, written, wanted):
+    file = tmp_path / "a.csv"
+    file.write_text("when,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    np.testing.assert_allclose(measured._times(measured._sheet(file), written), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cells", [["31.01.2024 07:30", "31.01.2024 07:31"], ["2024-01-31 07:30Z", "2024-01-31 07:31"]])
+def test_dates_in_another_form_or_two_forms_are_told(tmp_path, cells):
+    file = tmp_path / "a.csv"
+    file.write_text("when,y\n" + "".join(f"{cell},1\n" for cell in cells))
+    with pytest.raises(nb.NestbedError, match="dates with times of day in one form"):
+        measured._times(measured._sheet(file), "when")
+
+
+def test_samples_many_steps_apart_are_told_beforehand(tmp_path):
+    """Times in another unit than the model's would otherwise only take long and fit nothing."""
+    file = tmp_path / "a.csv"
+    file.write_text("ms,temperature,power\n" + "".join(f"{1000 * t},1,50\n" for t in range(5)))
+    with pytest.warns(UserWarning, match=r"1000 apart, which is 100 steps of Heater \(step = 10\)"):
+        measured.read(nb.systems.load("heater"), [file], "ms", [])
+    measured.read(nb.systems.load("heater"), [file], "ms/1000", [])
 
 
 class Reactor(nb.System):

@@ -20,6 +20,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
+from nestbed.evaluation import rounding
+from nestbed.evaluation.rounding import Replicates
+
 ALARM = 0.01
 """Probability that data of the model itself are said to be unexplained, over all tests of all sensors of a record."""
 CLEARLY = 1e-4
@@ -68,23 +71,44 @@ class Explanation:
         return {"explains": self.explains, "sentence": self.sentence, "alarm": self.alarm, "tests": tests}
 
 
-def explain(names: Sequence[str], residuals: Any, alarm: float = ALARM) -> Explanation:
+def explain(
+    names: Sequence[str], residuals: Any, alarm: float = ALARM, rounded: Replicates = rounding.nothing
+) -> Explanation:
     """Return whether the residuals, (T, number of sensors) with NaN where nothing was measured, are those of the model.
 
-    `names` are the sensors', and `alarm` is how often data of the model itself may be called unexplained.
+    `names` are the sensors', `alarm` is how often data of the model itself may be called unexplained, and `rounded`
+    gives residuals that rounding makes of such data: what fails in these as well speaks against no model.
     """
     columns = np.asarray(residuals, float).T
     tests = tuple(test for name, z in zip(names, columns, strict=True) for test in tested(name, z))
     if not tests:
         return Explanation((), True, "whether the model explains the data is not known: nothing was measured.", alarm)
     level = alarm / len(tests)
-    least = min(tests, key=lambda test: test.p)
-    if least.p >= level:
-        words = f"the model explains the data: none of {len(tests)} tests speaks against it (smallest p {_p(least.p)})."
-        return Explanation(tests, True, words, alarm)
+    excuses = _excuses(tests, level, rounded)
+    least = min((test for test in tests if test.sensor not in excuses), key=lambda test: test.p, default=None)
+    if least is None or least.p >= level:
+        words = f"none of {len(tests)} tests speaks against it (smallest p {_p(min(test.p for test in tests))})."
+        return Explanation(tests, True, f"the model explains the data: {' '.join(excuses.values()) or words}", alarm)
     failed = [test for test in tests if test.sensor == least.sensor and test.p < level]
     z = columns[list(names).index(least.sensor)]
     return Explanation(tests, False, f"the model does not explain the data: {_complaint(failed, z, level)}", alarm)
+
+
+def _excuses(tests: Sequence[Test], level: float, rounded: Replicates) -> dict[str, str]:
+    """Return the sensors whose tests fail no more than rounding makes those of the model's own data fail, in words."""
+    found = {}
+    for name in {test.sensor: None for test in tests if test.p < level}:
+        least = min(test.p for test in tests if test.sensor == name)
+        replicates = rounded(name)
+        if replicates is None:
+            continue
+        alike = sum(min(test.p for test in tested(name, z)) <= least for z in replicates.T)
+        if alike > ALARM * replicates.shape[1]:
+            found[name] = (
+                f"that what {name} shows is no white noise about it (smallest p {_p(least)}) is the work of its coarse "
+                f"steps, which do as much to {alike} of {replicates.shape[1]} simulated records of the model."
+            )
+    return found
 
 
 def tested(name: str, z: Float[np.ndarray, " T"]) -> list[Test]:

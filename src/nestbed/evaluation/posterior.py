@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from nestbed import belief as beliefs
 from nestbed.belief import faults, learning
 from nestbed.belief.base import Belief
-from nestbed.evaluation import explaining, inferring, records
+from nestbed.evaluation import explaining, inferring, records, rounding
+from nestbed.evaluation.rounding import Replicates
 from nestbed.likelihood import adequacy
 from nestbed.likelihood.base import Likelihood, Record, components
 from nestbed.model import checks
@@ -97,8 +98,10 @@ def posterior(
     if not records.several(observations) and np.ndim(observations) == 3:
         if times is not None:
             raise NestbedError("times are of one record or of a list of them, not of an array with N in front.")
-        record = _of_many_rigs(system, observations, designs)
-        return _inferred(noise.as_key(key), made.of_given_records(), record, gain)
+        record, made = _of_many_rigs(system, observations, designs), made.of_given_records()
+        result = _inferred(noise.as_key(key), made, record, gain)
+        _warn(made, result)
+        return result
     measured = records.read(system, observations, designs, times)
     table = None if records.regular(measured) else records.tabulated(system, measured)
     if table is None:
@@ -106,20 +109,17 @@ def posterior(
         record = Record(*(jnp.asarray(part)[None] for part in measured[0][:2]))
     else:
         made, record = made.of_given_records(table.memory), table.record
-    result = _inferred(noise.as_key(key), made, record, gain, None if table is None else table.ends)
-    result = jax.tree.map(lambda leaf: leaf[0], result)
+    result = jax.tree.map(lambda leaf: leaf[0], _inferred(noise.as_key(key), made, record, gain))
     if not made.likelihood.markov:
         result = result._replace(course=followed(made, result, record))
-    return result if table is None else _by_experiment(result, table, measured)
+    result = result if table is None else _by_experiment(result, table, measured)
+    alone = jax.tree.map(lambda leaf: leaf[None], result._replace(course=None))
+    _warn(made, alone, rounding.replicates(system, result, measured))
+    return result
 
 
-def _inferred(
-    key: jax.Array, made: Belief, record: Record, gain: str, ends: Int[np.ndarray, " T"] | None = None
-) -> Posterior:
-    """Return what records say, with a warning where that is little; all leaves lead with N.
-
-    `ends` are the rows with which experiments end, where these are not all.
-    """
+def _inferred(key: jax.Array, made: Belief, record: Record, gain: str) -> Posterior:
+    """Return what records say; all leaves lead with N."""
     system, count = made.system, record.designs.shape[1]
     reading = inferring.read(key, made, record, gain)
     result, fault = _concluded(made, reading), reading.fault
@@ -127,13 +127,17 @@ def _inferred(
     result = result._replace(**by_step)
     made.likelihood.check_record(record)
     faults.check(system, fault, made.likelihood)
+    return result
+
+
+def _warn(made: Belief, result: Posterior, rounded: Replicates = rounding.nothing) -> None:
+    """Warn where records say little; all leaves of the result lead with N."""
     learning.warn_of_doubts(made, result.belief)
-    if not _warned_of_unexplained(system, result, ends) and not _warned_of_improbable(
+    if not _warned_of_unexplained(made.system, result, rounded) and not _warned_of_improbable(
         made.likelihood, np.asarray(result.log_predictive)
     ):
         _warn_of_collapse(result, made)
-    _warn_of_far(system, np.asarray(result.mean))
-    return result
+    _warn_of_far(made.system, np.asarray(result.mean))
 
 
 @eqx.filter_jit
@@ -173,12 +177,11 @@ def _warn_of_far(system: BaseSystem, means: np.ndarray) -> None:
             )
 
 
-def _warned_of_unexplained(system: BaseSystem, result: Posterior, ends: Int[np.ndarray, " T"] | None) -> bool:
+def _warned_of_unexplained(system: BaseSystem, result: Posterior, rounded: Replicates) -> bool:
     """Warn where the model clearly does not explain a record: 1 call in 10,000 does so by chance."""
     residuals = np.asarray(result.residuals)
-    residuals = residuals if ends is None else residuals[:, ends]
     alarm = explaining.CLEARLY / len(residuals)
-    found = [explaining.explain(system.observation_names, rows, alarm) for rows in residuals]
+    found = [explaining.explain(system.observation_names, rows, alarm, rounded) for rows in residuals]
     worst = next((i for i, each in enumerate(found) if not each.explains), None)
     if worst is None:
         return False

@@ -115,7 +115,8 @@ def _checked_times(system: BaseSystem, times: Any, count: int, what: str) -> Flo
     if (t[-1] - t[0]) / system.step > LONGEST:
         raise NestbedError(
             f"the times of {what} span {t[-1] - t[0]:g}, which is {(t[-1] - t[0]) / system.step:.3g} steps of "
-            f"{system.name} (step = {system.step:g}); give times in the unit of the model, or a longer step."
+            f"{system.name} (step = {system.step:g}); give times in the unit of the model, or a longer step.",
+            topic="time",
         )
     return t
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from nestbed.evaluation import rounding
 from nestbed.evaluation.explaining import Explanation, explain
 from nestbed.evaluation.posterior import Posterior
 from nestbed.evaluation.records import Measured
@@ -143,7 +144,8 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
     places = (np.arange(len(weights)) + 0.5) / len(weights)
     chosen = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
     chosen = chosen[np.asarray(jax.random.permutation(key, len(weights)))]
-    explanation = explain(system.observation_names, result.residuals)
+    rounded = rounding.replicates(system, result, records)
+    explanation = explain(system.observation_names, result.residuals, rounded=rounded)
     untold = _untold(system, np.stack([np.asarray(z) for z in result.belief.position], axis=-1), weights, correlation)
     return Findings(system, result, records, names, marginals, correlation, theta[chosen], explanation, untold)
 

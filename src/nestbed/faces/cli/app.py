@@ -14,6 +14,7 @@ from nestbed.numerics.text import sentence, visible
 
 ADVICE = {
     ("resume", "train"): "--resume continues it",
+    ("time", "posterior"): "--time COLUMN/1000 converts it",
     ("system", "evaluate"): "--system path/to/file.py:ClassName for one of your own",
 }
 """What to add to an error of some topic, by the command that met it: the core knows no flags."""

@@ -1,9 +1,11 @@
 """Records from CSV files: which column shows what, by name, with simple conversions of units."""
 
 import csv
+import datetime
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +21,13 @@ from nestbed.numerics.errors import NestbedError, did_you_mean
 
 LARGEST = 1 << 28
 """Bytes that a file of measurements may have."""
+PACE = 25.0
+"""Steps that samples are apart, or parts of a step, beyond which time may be in another unit."""
 MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 """What stands for a value that was not measured, in small letters."""
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _CONVERSION = re.compile(
-    rf"(?P<column>.+?)(?:\*(?P<factor>-?{_NUMBER}))?(?:(?P<sign>[+-])(?P<offset>{_NUMBER}|first))?"
+    rf"(?P<column>.+?)(?:(?P<scaled>[*/])(?P<factor>-?{_NUMBER}))?(?:(?P<sign>[+-])(?P<offset>{_NUMBER}|first))?"
 )
 
 
@@ -47,13 +51,25 @@ def read(system: BaseSystem, files: Sequence[Path], time: str | None, pairs: Ite
             np.stack([_values(sheet, name, chosen.get(name, name)) for name in names], axis=-1)
             for names in (system.observation_names, system.design_names)
         )
-        times = system.step * np.arange(len(observations)) if time is None else _values(sheet, "time", time)
+        times = system.step * np.arange(len(observations)) if time is None else _times(sheet, time)
         try:
             found += records.read(system, observations, designs[:-1], times)
         except NestbedError as error:
             rows = f" (Row 0 is line {sheet.lines[0]}.)" if " row " in str(error) else ""
-            raise NestbedError(f"{file}: {error}{rows}") from None
+            raise NestbedError(f"{file}: {error}{rows}", topic=error.topic) from None
+        _warn_of_pace(system, sheet.file, times)
     return found
+
+
+def _warn_of_pace(system: BaseSystem, file: Path, times: Float[np.ndarray, " T1"]) -> None:
+    """Warn where samples are so far apart, or so near, that time may be in another unit than the model's."""
+    apart = float(np.median(np.diff(times)))
+    if not 1.0 / PACE <= apart / system.step <= PACE:
+        warnings.warn(
+            f"samples of {file} are {apart:.4g} apart, which is {apart / system.step:.3g} steps of {system.name} (step "
+            f"= {system.step:g}): if that is another unit of time, convert it, as in --time COLUMN/1000.",
+            stacklevel=3,
+        )
 
 
 def _chosen(system: BaseSystem, pairs: Iterable[str]) -> dict[str, str]:
@@ -143,6 +159,29 @@ def _values(sheet: Sheet, name: str, wanted: str) -> Float[np.ndarray, " T1"]:
     return values - measured[0] if len(measured) else values
 
 
+def _times(sheet: Sheet, wanted: str) -> Float[np.ndarray, " T1"]:
+    """Return when samples were taken; dates with times of day count as seconds since the first of them."""
+    column = _conversion(sheet, "time", wanted)[0]
+    dates = _dates(sheet.columns[column])
+    return _values(sheet if dates is None else _replaced(sheet, column, dates), "time", wanted)
+
+
+def _dates(cells: list[str]) -> list[str] | None:
+    """Return the seconds since the first of dates that are written as in ISO 8601, or None if these are none."""
+    if all(_is_number(text) for text in cells):
+        return None  # 20240115 is a number first
+    try:
+        moments = [None if text.lower() in MISSING else datetime.datetime.fromisoformat(text) for text in cells]
+        first = next(moment for moment in moments if moment)
+        return ["" if each is None else repr((each - first).total_seconds()) for each in moments]
+    except (ValueError, TypeError, StopIteration):  # the second where only some have a time zone
+        return None
+
+
+def _replaced(sheet: Sheet, column: str, cells: list[str]) -> Sheet:
+    return sheet._replace(columns={**sheet.columns, column: cells}, comma=False)
+
+
 def _conversion(sheet: Sheet, name: str, wanted: str) -> tuple[str, float, float | None]:
     """Return the column, what to multiply it by and what to add; None: less the first value measured."""
     if wanted in sheet.columns:
@@ -151,11 +190,19 @@ def _conversion(sheet: Sheet, name: str, wanted: str) -> tuple[str, float, float
     column = parts["column"].strip() if parts else wanted
     if parts is None or column not in sheet.columns:
         near = next((known for known in sheet.columns if wanted.startswith(known)), None)
-        how = "say which it is" if near is None else f"units are converted as in {near}*0.001+273.15 or {near}-first"
+        how = (
+            "say which it is"
+            if near is None
+            else f"units are converted as in {near}*0.001+273.15, {near}/60 or {near}-first"
+        )
         raise NestbedError(
             f"{sheet.file} has no column {column!r} for {name}; {did_you_mean(column, sheet.columns)}; {how}."
         )
     factor = 1.0 if parts["factor"] is None else float(parts["factor"])
+    if parts["scaled"] == "/":
+        if factor == 0.0:
+            raise NestbedError(f"got {wanted!r} for {name}; divide by a number that is not 0.")
+        factor = 1.0 / factor
     if parts["offset"] == "first":
         if parts["sign"] == "+":
             raise NestbedError(f"got {wanted!r} for {name}; write {column}-first for what is above the first value.")
@@ -170,6 +217,8 @@ def _number(sheet: Sheet, line: int, column: str, text: str) -> float:
         return float(text.replace(",", ".") if sheet.comma else text)
     except ValueError:
         what = "decimals with a point" if _is_number(text.replace(",", ".")) else "a number"
+        if ":" in text:
+            what = "times as numbers, or as dates with times of day in one form, 2024-01-31 07:30:00"
         raise NestbedError(
             f"{sheet.file} has {text!r} in line {line} of column {column!r}; write {what}, or leave empty what was "
             "not measured."

@@ -36,11 +36,12 @@ def posterior(
     files
         CSV files, one for each record.
     time
-        Column with the time of each sample, in the model's unit; by default samples are one step apart.
+        Column with the time of each sample, in the model's unit, converted as a sensor is (ms/1000); dates with times
+        of day (2024-01-31 07:30:00) count as seconds since the first. By default samples are one step apart.
     sensor
         Which column a sensor is, as name=column; once for each. By default the column of its name. Units are converted
-        by name=column\\*factor, name=column-offset and name=column\\*factor+offset (voltage=U\\*0.001), and
-        name=column-first is what lies above the record's first value measured.
+        by name=column\\*factor, name=column/divisor, name=column-offset and both (voltage=U\\*0.001, °F to °C:
+        temperature=T1/1.8-17.78), and name=column-first is what lies above the record's first value measured.
     design
         The same for designs: power=Q1, or power=Q1\\*0.01.
     particles
