@@ -378,6 +378,48 @@ def test_two_modes_are_weighed_by_several_fits():
     assert within(own.mean(), found.lower, np.hypot(own.std() / np.sqrt(len(own)), found.lower_standard_error))
 
 
+def test_records_are_fewer_where_they_take_long(monkeypatch):
+    system = Squared()
+    judge = judging.Judge(KEY, system, nb.policies.Random(system), system.horizon, 64, None)
+    cases = [
+        (1e4, 0.0, weighing.by_gaussian, 1024),
+        (1e4, 0.5, weighing.by_gaussian, 1024),
+        (15e6, 0.1, weighing.by_gaussian, 256),
+        (15e6, 1.0, weighing.by_gaussian, 64),
+        (15e6, 0.0, weighing.by_fits, 256),
+        (15e6, 0.0, weighing.by_mixture, 64),
+        (1e5, 0.0, weighing.by_mixture, 256),
+        (60e6, 0.0, weighing.by_gaussian, 256),
+        (1e10, 0.0, weighing.by_gaussian, 64),
+    ]
+    for operations, unsuited, way, count in cases:
+        monkeypatch.setattr(judging.effort, "operations", lambda *_, found=operations: int(found))
+        judge.unsuited, judge.ways = unsuited, [way]
+        assert judge.afforded == count
+
+
+def test_records_that_one_fit_does_not_suit_are_weighed_by_several_before_mixtures(monkeypatch):
+    """Each of them once more, and by mixtures only those that several fits do not suit either."""
+    system, asked = Squared(), []
+    judge = judging.Judge(KEY, system, nb.policies.Random(system), system.horizon, 64, None)
+    rows = np.arange(6.0)
+
+    def weighed(pilot, value):
+        return weighing.Weighed(*(np.full(len(pilot), value) for _ in range(5)), np.array(pilot), np.zeros(len(pilot)))
+
+    def again(how, key, theta, record, count, free, chosen):
+        asked.append((how, list(chosen)))
+        return weighed([0.05, 0.2, 0.02], 1.0) if how is weighing.by_fits else weighed([weighing.MIXED] * 2, 2.0)
+
+    monkeypatch.setattr(judge, "weigh", lambda *_: weighed([0.9, 0.1, 0.8, 0.2, 0.0, 0.7], 0.0))
+    monkeypatch.setattr(judge, "try_again", lambda *_: None)
+    monkeypatch.setattr(judge, "again", again)
+    (one,) = judge.weighed(KEY, KEY, (rows,), None, 3)
+    assert asked == [(weighing.by_fits, [1, 3, 4]), (weighing.by_mixture, [1, 4])]
+    np.testing.assert_array_equal(one.excluding, [0.0, 2.0, 0.0, 1.0, 2.0, 0.0])
+    np.testing.assert_array_equal(one.pilot == weighing.MIXED, [False, True, False, True, True, False])
+
+
 def test_the_same_rigs_are_met_whatever_is_weighed_together():
     """Records of small blocks are those of a large one."""
     system = Squared()

@@ -167,8 +167,8 @@ def certificate(
         system: the model.
         policy: what chooses the designs.
         horizon: T, experiments per record; by default the system's.
-        records: how many are simulated, at first; by default 1024, or 256 where one Gaussian does not fit posteriors,
-            which take long then.
+        records: how many are simulated, at first; by default 1024, fewer where they take long: 256 where one Gaussian
+            does not fit posteriors, down to 64 where the system is much work besides.
         draws: L, parameters drawn for each record; the bounds come together as 1 / L.
         accuracy: in nats; more records are simulated until the interval reaches no further to either side.
         target: names of the parameters of interest, the others being nuisance; all by default. Or what follows from

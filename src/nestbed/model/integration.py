@@ -411,7 +411,7 @@ def check_noise(system: "BaseSystem") -> None:
     @jax.jit
     def variances(x: Components, u: Components, theta: Components) -> Any:
         _, jacobian = _linear_part(system, x, u, theta)
-        found = _carried(jacobian, entering, system.step, doublings)
+        found = _carried(jacobian, entering, system.step, doublings, straight=False)
         return jnp.stack([row[i] for i, row in enumerate(found)]) + system.noise_floor
 
     middle = tuple(jnp.full_like(value, m) for value, m in zip(seen.theta, system.parameters.middle, strict=True))
@@ -540,9 +540,12 @@ GAUSS = (0.5 - 0.5 / math.sqrt(3.0), 0.5 + 0.5 / math.sqrt(3.0))
 """Where Gauss's rule with two points looks."""
 
 
-def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int) -> Matrix:
-    """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal."""
-    straight = len(jacobian) <= FEW
+def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int, *, straight: bool = True) -> Matrix:
+    """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal.
+
+    What is computed once is faster by a loop than `straight`: that takes minutes to compile where results are stacked.
+    """
+    straight = straight and len(jacobian) <= FEW
     jacobian = _small_or_stacked(jacobian)
     part = length / 2**doublings
     _, along, _ = _small_step(jacobian, part)
