@@ -226,7 +226,8 @@ class Guided(Belief):
         """Draw the chosen records' particles from mixtures led there from the prior."""
 
         def work(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
-            fitted = mixture.fit(jax.random.fold_in(key, i), self.likelihood, seen, t)
+            parts, led = (mixture.PARTS, mixture.PARTICLES) if self.simulated else (mixture.MORE, mixture.MANY)
+            fitted = mixture.fit(jax.random.fold_in(key, i), self.likelihood, seen, t, parts=parts, led=led)
             fresh, faulty = self._drawn(key, LANES * i, fitted, earlier, taken, seen, t)
             return fresh, fresh.fresh < HOPELESS * self.particles, faulty
 

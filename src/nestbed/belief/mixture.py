@@ -20,10 +20,10 @@ from nestbed.likelihood.base import Likelihood, Record
 from nestbed.model.prior import Components, Prior
 from nestbed.numerics import noise, resampling, weights
 
-PARTICLES = 512
-"""Particles that are led to each posterior."""
-PARTS = 48
-"""Of these, how many a component is laid around."""
+PARTICLES, MANY = 512, 2048
+"""Particles that are led to each posterior; and to that of a record that was measured, lest narrow modes are lost."""
+PARTS, MORE = 48, 192
+"""Of these, how many a component is laid around; and for a record that was measured, which takes few mixtures."""
 MOVES = 6
 """Metropolis moves at each temperature."""
 KEPT = 0.5
@@ -98,19 +98,22 @@ def fit(
     record: Record,
     count: Int[Array, ""],
     held: tuple[Any, ...] | None = None,
+    parts: int = PARTS,
+    led: int = PARTICLES,
 ) -> Mixture:
-    """Return a mixture for the posterior of each record's first `count` experiments.
+    """Return a mixture of `parts` for the posterior of each record's first `count` experiments.
 
-    Coordinates that are `held`, whitened (C, 1), and not None, are given; the mixture is of the others.
+    Coordinates that are `held`, whitened (C, 1), and not None, are given; the mixture is of the others. It takes
+    `led` particles there.
     """
     free = tuple(value is None for value in held or (None,) * len(likelihood.system.parameter_names))
-    w = _led(key, likelihood, record, count, held or (None,) * len(free))
-    stride = PARTICLES // PARTS
-    centres = jnp.stack([value[:, : PARTS * stride : stride] for value in w], axis=-1)
-    repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, PARTS, axis=0), record)
-    parts = proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w)), free)
-    evenly = jnp.full((record.designs.shape[0], PARTS + 1), -math.log(PARTS + 1))
-    return Mixture(parts if all(free) else parts.restricted(free), evenly, likelihood.system.parameters, free)
+    w = _led(key, likelihood, record, count, held or (None,) * len(free), led)
+    stride = led // parts
+    centres = jnp.stack([value[:, : parts * stride : stride] for value in w], axis=-1)
+    repeated = jax.tree.map(lambda leaf: jnp.repeat(leaf, parts, axis=0), record)
+    each = proposal.around(likelihood, repeated, count, centres.reshape(-1, len(w)), free)
+    evenly = jnp.full((record.designs.shape[0], parts + 1), -math.log(parts + 1))
+    return Mixture(each if all(free) else each.restricted(free), evenly, likelihood.system.parameters, free)
 
 
 def of_fits(
@@ -151,7 +154,7 @@ class _Particles(NamedTuple):
 
 
 def _led(
-    key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""], held: tuple[Any, ...]
+    key: jax.Array, likelihood: Likelihood, record: Record, count: Int[Array, ""], held: tuple[Any, ...], led: int
 ) -> Components:
     """Lead particles from the prior to each record's posterior; return them whitened."""
     prior, rows = likelihood.system.parameters, record.designs.shape[0]
@@ -181,7 +184,7 @@ def _led(
         )
         return _Particles(moved[0], moved[1], moved[2], temperature, state.level + 1)
 
-    w = proposal.whiten(prior, prior.sample(key, (rows, PARTICLES)))
+    w = proposal.whiten(prior, prior.sample(key, (rows, led)))
     w = proposal.given(prior, w, held)
     start = _Particles(w, *measured(w), jnp.zeros(rows), jnp.zeros((), jnp.int32))
     unfinished = lambda state: jnp.any(state.temperature < 1.0) & (state.level < LEVELS)  # noqa: E731

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -58,8 +59,8 @@ def replicates(system: BaseSystem, result: Any, records: Sequence[Measured]) -> 
 
 def _variances(system: BaseSystem, result: Any) -> list[Float[np.ndarray, " T1"]]:
     """Return the variance of each sensor's noise along the course, rounding included."""
-    x, rest = tuple(result.course.states.T), tuple(np.asarray(value) for value in system.rest_design)
-    theta = tuple(np.asarray(value) for value in result.mean)
+    x, rest = tuple(jnp.asarray(result.course.states.T)), tuple(jnp.asarray(value) for value in system.rest_design)
+    theta = tuple(jnp.asarray(result.mean))
     return [np.broadcast_to(np.asarray(v), x[0].shape) for v in sensors.variances(system, x, rest, theta)]
 
 

@@ -14,6 +14,7 @@ from nestbed.evaluation import rounding
 from nestbed.evaluation.explaining import Explanation, explain
 from nestbed.evaluation.posterior import Posterior
 from nestbed.evaluation.records import Measured
+from nestbed.faces.places import places, sentence
 from nestbed.model.factors import logarithmic
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.combinations import named
@@ -54,6 +55,7 @@ class Findings:
     draws: Float[np.ndarray, "M d"]  # of the posterior, equally weighted, in random order
     explanation: Explanation
     untold: str  # a sentence on combinations that the data cannot tell; empty where there are none
+    several: str  # sentences on parameters that are in several places apart; empty where there are none
 
     @property
     def ess(self) -> float:
@@ -118,6 +120,7 @@ class Findings:
             "hidden_at_the_end": [{"name": name, "mean": mean, "sd": sd} for name, mean, sd in self.hidden],
             "explanation": self.explanation.facts(),
             "untold": self.untold,
+            "several": self.several,
             "collapsed": self.collapsed,
         }
 
@@ -141,13 +144,16 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
     scale = np.where(sds > 0.0, sds, 1.0)
     correlation = np.clip(np.asarray(result.covariance) / (scale[:, None] * scale), -1.0, 1.0)
     np.fill_diagonal(correlation, 1.0)
-    places = (np.arange(len(weights)) + 0.5) / len(weights)
-    chosen = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
+    targets = (np.arange(len(weights)) + 0.5) / len(weights)
+    chosen = np.minimum(np.searchsorted(np.cumsum(weights), targets), len(weights) - 1)
     chosen = chosen[np.asarray(jax.random.permutation(key, len(weights)))]
     rounded = rounding.replicates(system, result, records)
     explanation = explain(system.observation_names, result.residuals, rounded=rounded)
     untold = _untold(system, np.stack([np.asarray(z) for z in result.belief.position], axis=-1), weights, correlation)
-    return Findings(system, result, records, names, marginals, correlation, theta[chosen], explanation, untold)
+    apart = (sentence(name, places(theta[:, i], weights)) for i, name in enumerate(system.parameter_names))
+    several = " ".join(filter(None, apart))
+    told = (explanation, untold, several)
+    return Findings(system, result, records, names, marginals, correlation, theta[chosen], *told)
 
 
 def before(system: BaseSystem, i: int) -> tuple[float, float]:
