@@ -30,7 +30,8 @@ PLACE, EXAMPLES = Path("results/rigs"), Path(__file__).parents[1] / "examples" /
 RUNS, RISK = 20, 0.01
 ROUNDS = {"mujoco": 20, "tclab": 4}  # of the search for inputs
 HELD = {"mujoco": 8, "tclab": 6}
-"""Samples for which the binary signal holds a value."""
+PARTICLES, LENGTH = {"mujoco": 512, "tclab": 128}, 40
+"""Samples for which the binary signal holds a value; particles; samples of a session at the lab."""
 
 
 def pendulum(run):
@@ -48,7 +49,7 @@ def pendulum(run):
 
 def lab(run):
     """Return a system, the true parameters, which are the emulator's own, and the emulator."""
-    system = nb.systems.load(f"{EXAMPLES / 'temperature_lab.py'}:Lab")
+    system = type(nb.systems.load(f"{EXAMPLES / 'temperature_lab.py'}:Lab"))(defaults=nb.Defaults(horizon=LENGTH))
     truth = {"gain": 255 / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140}
     random.seed(run)  # which the emulator draws its noise from
     with contextlib.redirect_stdout(io.StringIO()):
@@ -60,7 +61,7 @@ KINDS = {"mujoco": pendulum, "tclab": lab}
 
 def inputs_of(kind, system):
     """Return the inputs to compare: those of the lab leave limits to the session, others are scaled to keep them."""
-    free = type(system)(limits={}) if kind == "tclab" else system
+    free = type(system)(limits={}, defaults=system.defaults) if kind == "tclab" else system
     file = PLACE / f"{kind}_plan"
     if not (file / "inputs.csv").exists():
         nb.design(jax.random.key(0), free, rounds=ROUNDS[kind]).save(file)
@@ -74,7 +75,7 @@ def inputs_of(kind, system):
 def session(kind, policies, name, run):
     """Do one session, and the foreign fit to the same record."""
     system, truth, rig = KINDS[kind](run)
-    now = nb.Session(system, policies[name], jax.random.key(run), risk=RISK)
+    now = nb.Session(system, policies[name], jax.random.key(run), risk=RISK, particles=PARTICLES[kind])
     hottest = -np.inf
     now.update(rig.reset())
     while now.done is None:

@@ -1,6 +1,7 @@
 """Sessions: what goes out, what comes in, what is known, and what survives."""
 
 import errno
+import importlib.util
 import random
 import shutil
 import sys
@@ -388,7 +389,7 @@ def test_a_session_without_its_description_is_left_as_it_is(tmp_path):
         session.update([1.0])
     head, lines = tmp_path / journals.HEAD, (tmp_path / journals.LINES).read_bytes()
     whole = head.read_text()
-    for damage in ('{"format": 2}', whole.replace('"horizon": 6', '"horizon": "six"')):
+    for damage in (f'{{"format": {journals.FORMAT}}}', whole.replace('"horizon": 6', '"horizon": "six"')):
         head.write_text(damage)
         with pytest.raises(nb.NestbedError, match=r"is damaged .* restore it from a copy"):
             nb.Session(Leak(), Counter(), KEY, directory=tmp_path, **SIZES)
@@ -483,9 +484,79 @@ def test_another_policy_is_refused(tmp_path):
     nb.Session(Leak(), one, KEY, directory=tmp_path, particles=64).close()
 
 
+SWING = """
+import jax.numpy as jnp
+
+class Swing:
+    {words}
+    def init(self):
+        return jnp.zeros(())
+
+    def step(self, key, carry, y, u_previous):
+        return carry + 1.0, {value} * jnp.cos(carry)[None]  {remark}
+"""
+
+
+def test_a_policy_whose_code_has_changed_is_refused(tmp_path):
+    """Other words in it are no change, nor is what else its file holds."""
+
+    def given(name, value, words="", remark=""):
+        file = tmp_path / f"{name}.py"
+        file.write_text(SWING.format(words=words, value=value, remark=remark))
+        return loaded(file)
+
+    def loaded(file):
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.Swing()
+
+    nb.Session(Leak(), given("one", 0.5), KEY, directory=tmp_path, **SIZES).close()
+    same = given("two", 0.5, '"""A swing."""', "# on and on")
+    nb.Session(Leak(), same, KEY, directory=tmp_path, **SIZES).close()
+    with pytest.raises(nb.NestbedError, match="was begun with policy = Swing"):
+        nb.Session(Leak(), given("three", 0.6), KEY, directory=tmp_path, **SIZES)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_arviz_takes_what_is_known():
     pytest.importorskip("arviz")
     session = nb.Session(Leak(), Counter(), KEY, **SIZES)
     found = session.posterior.arviz(KEY, 100)
     assert found["posterior"]["rate"].shape == (1, 100)
+
+
+class Pond(nb.System):
+    """Oxygen that is used up unless air is brought in: rest breaks the limit, full power keeps it."""
+
+    state = ("oxygen",)
+    designs = nb.Box(air=(0.0, 1.0))
+    prior = {"demand": dist.LogNormal(0.0, 0.1)}
+    start = {"oxygen": 7.0}
+    limits = {"oxygen": (6.0, None)}
+    step, diffusion = 0.5, (0.02,)
+    defaults = nb.Defaults(horizon=8)
+
+    def drift(self, x, u, theta):
+        return (u.air * (9.0 - x.oxygen) - theta.demand,)
+
+
+def test_limits_are_kept_where_rest_breaks_them():
+    system = Pond()
+    rig = nb.rigs.Simulated(system, KEY, {"demand": 1.05})
+    session = nb.Session(system, nb.policies.Constant(system, -1.0), KEY, particles=64)
+    session.update(rig.reset())
+    for _ in range(8):
+        session.update(rig.apply(session.suggest()))
+        assert rig.states["oxygen"] > 6.0
+    assert session.warnings
+    assert not [words for words in session.warnings if "even so" in words]
+
+
+def test_limits_that_are_broken_at_the_start_are_told_and_left():
+    system = Cart()
+    session = nb.Session(system, nb.policies.Constant(system, 1.0), KEY, particles=64)
+    session.update([0.7])
+    assert session.suggest()[0] < 0.0  # back, as the wanted push leads further away
+    assert "even so it may be broken" in session.warnings[0]
+    assert session._state.risked < 0.01  # what cannot be helped takes nothing from later experiments

@@ -10,10 +10,12 @@ import numpy as np
 
 from nestbed.model.system import BaseSystem
 from nestbed.numerics.errors import NestbedError, at_least_one
-from nestbed.runs import fingerprint
+from nestbed.runs import fingerprint, sources
 
 SAME = ("policy", "key", "particles", "gaps")
 """What must be as it was when the session began, beside the system."""
+OTHERS = ("nestbed", "builtins", "abc", "equinox", "typing")
+"""Packages whose classes are no user's code."""
 
 
 def describe(
@@ -31,10 +33,18 @@ def describe(
 
 
 def policy(given: Any, ready: Any) -> dict[str, str]:
-    """Return the name of a policy, and a digest of its numbers in the form that compiles."""
+    """Return the name of a policy, a digest of its numbers in the form that compiles, and one of the user's code."""
     numbers = [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(ready, eqx.is_inexact_array_like))]
     digest = hashlib.sha256(b"".join(str(each.shape).encode() + each.tobytes() for each in numbers))
-    return {"name": type(given).__name__, "numbers": digest.hexdigest()[:16]}
+    code = hashlib.sha256("\n".join(_codes(given)).encode())
+    return {"name": type(given).__name__, "numbers": digest.hexdigest()[:16], "code": code.hexdigest()[:16]}
+
+
+def _codes(policy: Any) -> list[str]:
+    """Return the code of a policy's classes that are not nestbed's, and of the policies within it."""
+    kinds = [kind for kind in type(policy).__mro__ if kind.__module__.partition(".")[0] not in OTHERS]
+    within = [value for value in getattr(policy, "__dict__", {}).values() if hasattr(value, "step")]
+    return [sources.bare(kind) for kind in kinds] + [code for each in within for code in _codes(each)]
 
 
 def check(place: Path | None, known: dict[str, Any], head: dict[str, Any], system: BaseSystem) -> None:
@@ -61,4 +71,6 @@ def check(place: Path | None, known: dict[str, Any], head: dict[str, Any], syste
 
 
 def _short(value: Any) -> str:
-    return f"{value['name']} ({value['numbers']})" if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    return f"{value['name']} (numbers {value['numbers']}, code {value.get('code', 'unknown')})"

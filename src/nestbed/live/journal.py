@@ -12,7 +12,7 @@ from nestbed.numerics import storage
 from nestbed.numerics.errors import NestbedError
 
 HEAD, LINES = "session.json", "journal.jsonl"
-FORMAT = 2
+FORMAT = 3
 SURE = "suggest"
 """Lines that follow from those before them."""
 LARGEST = 2**30

@@ -27,8 +27,8 @@ DRAWS = 2
 """Rigs drawn from each particle."""
 AHEAD = 12
 """Steps that are looked ahead."""
-TURNS = (1, 2, 4, 8)
-"""Steps for which the ends of the box are tried before rest."""
+TURNS = (1, 2, 4, 8, AHEAD)
+"""Steps for which the ends of the box are tried before rest; all of them, where it is rest that breaks limits."""
 ALONG = 12
 """Designs that are tried on the way from the wanted one to each other."""
 CORNERS = 3

@@ -7,7 +7,9 @@ to a module, its `__init__` counts and what that imports does not.
 
 import ast
 import hashlib
+import inspect
 import re
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +79,15 @@ def training(kind: type, trainer: str, home: Path | None = None) -> str:
 def families(kind: type) -> tuple[str, ...]:
     """Return the modules of a class and of those it inherits from."""
     return tuple(dict.fromkeys(base.__module__ for base in kind.__mro__))
+
+
+def bare(kind: type) -> str:
+    """Return the code of one class without comments and docstrings; nothing where it has no file."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    return ast.unparse(_Bare().visit(tree))
 
 
 def _packages(name: str) -> list[str]:
