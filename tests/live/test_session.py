@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import special
 
 import children
 import nestbed as nb
@@ -70,6 +71,20 @@ def test_a_session_in_a_few_lines():
     assert session.posterior.sd["rate"] < 0.7
     assert "all 6 experiments are done" in session.done
     assert session.warnings == []
+
+
+@pytest.mark.parametrize("gaps", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_sensors_will_show_is_the_mixture_over_particles(gaps):
+    session = nb.Session(Leak(), Counter(), KEY, gaps=gaps, **SIZES)
+    assert session.first is None
+    session.update([1.0])
+    assert session.first.tolist() == [1.0]
+    u, known = session.suggest(), session.posterior
+    mean, low, high = known.predicted(u, [0.025, 0.975])["level"]
+    means = 1.0 + 0.5 * (u[0] - np.asarray(known.belief.theta[0]))
+    for value, share in ((low, 0.025), (high, 0.975)):
+        assert known.weights @ special.ndtr((value - means) / np.sqrt(0.125)) == pytest.approx(share, abs=1e-9)
+    assert mean == pytest.approx(known.weights @ means, abs=1e-12)
 
 
 @pytest.mark.slow

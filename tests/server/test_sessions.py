@@ -69,6 +69,17 @@ def test_a_server_that_is_started_again_goes_on(serve, tmp_path):
     assert "other settings" in sentence(again.post("/sessions", json={"id": "one", "system": "heater"}), 409)
 
 
+def test_a_session_whose_beginning_was_cut_off_begins_anew(serve, tmp_path):
+    """By a kill between making its folder and writing down what it is; a folder of something else is left alone."""
+    (tmp_path / "sessions" / "one").mkdir(parents=True)
+    (tmp_path / "sessions" / "one" / ".served.json.0123456789abcdef.part").write_text("{")
+    (tmp_path / "sessions" / "other").mkdir()
+    (tmp_path / "sessions" / "other" / "notes.txt").write_text("mine")
+    client = serve()
+    begin(client)
+    assert "something else" in sentence(client.post("/sessions", json={**START, "id": "other"}), 409)
+
+
 def test_the_end_is_kept_before_anything_else_is_done(serve, tmp_path):
     client = serve()
     path = begin(client)
@@ -97,6 +108,8 @@ def test_a_simulated_rig_plays_by_itself_and_is_followed_by_hand(serve):
     assert client.post(f"{path}/rig", json={"play": True}).status_code == 200
     over = until(lambda: client.get(path).json(), lambda now: now["state"] == "done")
     assert over["step"] == 4
+    assert begin(client, rig={"theta": {"leak": 0.6}, "rate": 5.0}) == path
+    sentence(client.post("/sessions", json={**START, "id": "one", "rig": {"theta": {"leak": 0.7}}}), 409)
     assert over["truth"]["leak"] == 0.6
     assert "all 4 experiments are done" in over["done"]
     sentence(client.post(f"{path}/rig", json={"play": True}), 409)

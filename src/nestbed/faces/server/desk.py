@@ -67,10 +67,10 @@ class Desk:
         if len(self.facts) >= MOST:
             raise RefusedError(429, f"there are {MOST} sessions already; move some folders out of {self.folder.name}.")
         name = form.id or f"{re.sub('[^a-z0-9_]', '', known.system.lower())[:40]}-{secrets.token_hex(3)}"
-        if (self.folder / name).exists():
+        if any(not entry.name.startswith(".") for entry in storage.inside(self.folder, name).iterdir()):
             raise conflict(f"there is a folder {name!r} of something else already; choose another id.")
         begun = Facts(name, known.start, known.system, playing=known.playing)
-        begun.save(storage.inside(self.folder, name))
+        begun.save(self.folder / name)
         self.facts[name] = begun
         self.version += 1
         hosted = self.hosted(name)
@@ -84,6 +84,11 @@ class Desk:
             before["seed"] = None
         if settings["policy"] is None and settings["system"] is not None and before.get("policy") == USUAL:
             before["policy"] = None
+        if before.get("rig") and settings["rig"]:
+            before["rig"] = {
+                **before["rig"],
+                **{each: settings["rig"][each] for each in ("rate", "play")},
+            }  # which change
         if before != settings:
             raise conflict(f"there is a session {name!r} already, with other settings; choose another id.")
         return self.hosted(name)
