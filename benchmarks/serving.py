@@ -154,12 +154,15 @@ def kills(count, sessions):
                 confirmed[i][now["step"]] = [y["angle"], y["velocity"]]
 
         def killer():
-            for _ in range(count):
+            for number in range(count):
                 before = sum(len(each) for each in confirmed)
                 while sum(len(each) for each in confirmed) < before + sessions:
                     time.sleep(0.01)
                 time.sleep(chance.uniform(0.0, 0.5))
                 server.kill()
+                print(
+                    f"{number + 1} kills, {sum(len(each) for each in confirmed)} confirmed", file=sys.stderr, flush=True
+                )
                 server.start()
             over.set()
 
