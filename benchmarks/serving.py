@@ -8,6 +8,7 @@ Each prints what it found; clients are threads of this process, which take time 
 """
 
 import argparse
+import atexit
 import contextlib
 import http.client
 import json
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-SYSTEM, POLICY, HORIZON = "linear_pendulum", "prbs", 10_000
+SYSTEM, POLICY, HORIZON = "linear_pendulum", "prbs", 1000
 PATIENCE = 300.0
 """Seconds after which something is taken for hung."""
 
@@ -33,7 +34,7 @@ class Server:
     """`nestbed serve` in a process of its own, at the same port each time."""
 
     def __init__(self, folder, cache=None):
-        self.folder, self.port = folder, 0
+        self.folder, self.port, self.process = folder, 0, None
         self.environment = {**os.environ, **({"JAX_COMPILATION_CACHE_DIR": str(cache)} if cache else {})}
 
     def start(self):
@@ -43,8 +44,9 @@ class Server:
         self.port = int(re.search(r":(\d+)/", self.process.stdout.readline())[1])
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
 
 
 class Client:
@@ -97,7 +99,7 @@ def together(work, count):
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    threads = [threading.Thread(target=guarded, args=(i,), daemon=True) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -110,6 +112,7 @@ def load(sessions, seconds, rate):
     """Let all sessions go on at a rate each, and print how long a rig waits from its measurement to the next design."""
     with tempfile.TemporaryDirectory() as folder:
         server, waits = Server(folder), [[] for _ in range(sessions)]
+        atexit.register(server.kill)
         server.start()
         barrier = threading.Barrier(sessions)
 
@@ -143,6 +146,7 @@ def kills(count, sessions):
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         server, confirmed, over = Server(folder), [{} for _ in range(sessions)], threading.Event()
+        atexit.register(server.kill)
         server.start()
 
         def one(i):
@@ -154,12 +158,15 @@ def kills(count, sessions):
                 confirmed[i][now["step"]] = [y["angle"], y["velocity"]]
 
         def killer():
-            for _ in range(count):
+            for number in range(count):
                 before = sum(len(each) for each in confirmed)
                 while sum(len(each) for each in confirmed) < before + sessions:
                     time.sleep(0.01)
                 time.sleep(chance.uniform(0.0, 0.5))
                 server.kill()
+                print(
+                    f"{number + 1} kills, {sum(len(each) for each in confirmed)} confirmed", file=sys.stderr, flush=True
+                )
                 server.start()
             over.set()
 
@@ -187,6 +194,7 @@ def start():
         for kind in ("cold", "warm", "warm"):
             with tempfile.TemporaryDirectory() as folder:
                 server, begun = Server(folder, cache), time.perf_counter()
+                atexit.register(server.kill)
                 server.start()
                 listening = time.perf_counter() - begun
                 page = browser.new_page()
