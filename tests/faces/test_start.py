@@ -113,23 +113,27 @@ def test_systems_are_listed(command):
     assert all(name in told.stdout for name in ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link"))
 
 
+GUIDE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("systems", "run", "train"))]
+"""Pages whose code runs as it stands."""
+
+
 def test_what_the_documents_link_to_is_there():
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "results" / "report.md"):
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert "://" in link or (page.parent / link).is_file(), f"{page.name}: {link}"
 
 
-def readme_blocks():
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def test_the_readme_runs():
-    blocks = [block for block in readme_blocks() if "nb.train" not in block and "oven = " not in block]
-    assert len(blocks) >= 3
-    told = python("\n".join(blocks))
+def test_the_guide_runs():
+    quick = [block for page in GUIDE for block in blocks(page) if "nb.train" not in block and "oven = " not in block]
+    assert len(quick) >= 3
+    told = python("\n".join(quick))
     assert told.returncode == 0, told.stderr
     assert "nats" in told.stdout
-    prose = " ".join(re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL).split())
+    prose = " ".join(re.sub(r"```.*?```", "", (ROOT / "docs" / "train.md").read_text(), flags=re.DOTALL).split())
     for name, words in {"random": "nats for random inputs", "prbs": "nats for PRBS, and the best constant"}.items():
         printed = re.search(rf"^{name} (\S+) nats", told.stdout, flags=re.MULTILINE)[1]
         written = re.search(rf"(\S+) {words}", prose)[1]
@@ -137,7 +141,8 @@ def test_the_readme_runs():
 
 
 @pytest.mark.slow
-def test_the_readme_trains_and_learns_of_hidden_states():
-    told = python("\n".join(readme_blocks()))
-    assert told.returncode == 0, told.stderr
+def test_the_guide_trains_and_learns_of_hidden_states():
+    for page in GUIDE:
+        told = python("\n".join(blocks(page)))
+        assert told.returncode == 0, f"{page.name}: {told.stderr}"
     assert "learned:" in told.stdout
