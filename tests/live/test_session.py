@@ -429,6 +429,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_folder(tmp_path):
     """The second is told, and gets it once the first is done or dead."""
     place, tests = tmp_path / "session", Path(__file__).parents[1]
