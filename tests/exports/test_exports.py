@@ -41,7 +41,7 @@ class Arm(nb.System):
     delay = {"torque": 1}
     slew = {"torque": 0.7}
     limits = {"angle": (-9.0, 9.0)}
-    units = {"torque": "N m */ ??/ \\", "encoder": "°", "brake": "{0}"}
+    units = {"torque": "N m */ *\\ ??/ \\", "encoder": "°", "brake": "{0}"}
 
     def drift(self, x, u, theta):
         return x.velocity, (u.torque - u.brake * x.velocity) / theta.inertia
@@ -253,6 +253,9 @@ def test_files_name_what_is_seen_and_done(tmp_path):
             "jax",
             "Replan keeps a belief",
         ),
+        (lambda: Drawing(lambda key: jax.random.truncated_normal(key, -jnp.inf, 1.0)), "jax", "other random numbers"),
+        (lambda: Drawing(lambda key: jax.random.truncated_normal(key, 0.0, 1.0)), "c", "other random numbers"),
+        (lambda: Halving(), "c", "numbers of type float16, which the export to c has none for"),
         (lambda: Sorting(), "c", "uses jax's 'sort', for which the export to c has no entry"),
         (lambda: Sorting(), "onnx", "uses jax's 'sort', for which the export to onnx has no entry"),
         (lambda: Sorting(), "C", "there is no format 'C'; known: c, onnx, jax, csv"),
@@ -262,6 +265,56 @@ def test_what_cannot_leave_gets_a_sentence(policy, form, words, tmp_path):
     with pytest.raises(nb.NestbedError, match=words):
         nb.export(policy(), ARM, tmp_path / "out", format=form)
     assert not (tmp_path / "out").exists()
+
+
+class Counting:
+    """Whole numbers bit by bit, of few bits too, and what is left of a number divided by 1."""
+
+    def init(self):
+        return jnp.zeros((), jnp.int32), jnp.array(200, jnp.uint8)
+
+    def step(self, key, carry, y, u_previous):
+        count, few = carry
+        u = jnp.where((count & 1) == 1, 0.5, -0.5) + jax.lax.rem(y[0], 1.0), 0.6 + 0.01 * (count | 1) + (few + few > 99)
+        return (count + 1, few + jnp.uint8(7)), jnp.stack(u)
+
+
+@needs_gcc
+def test_whole_numbers_and_remainders_are_what_they_are(tmp_path):
+    y, noise, expected = walk(ARM, Counting(), 0)
+    nb.export(Counting(), ARM, tmp_path, format="c")
+    found = foreign.by_c(tmp_path, y, noise, False)
+    np.testing.assert_allclose(found[:UNMEASURED], expected[:UNMEASURED], rtol=1e-12)
+
+
+class Drawing:
+    """Random numbers of a kind of its own."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def init(self):
+        return jnp.zeros(1, jnp.float32)
+
+    def step(self, key, carry, y, u_previous):
+        return carry, u_previous + self.draw(key)
+
+
+def test_noise_of_one_key_is_one_input():
+    def draw(key):
+        return jax.random.normal(key, (2,)) - 0.5 * jax.random.normal(key, (2,))
+
+    assert [each.shape for each in tracing.traced(Drawing(draw), ARM).noise] == [(2,)]
+
+
+class Halving(eqx.Module):
+    """Numbers of a type that C has none for."""
+
+    def init(self):
+        return jnp.zeros(2, jnp.float16)
+
+    def step(self, key, carry, y, u_previous):
+        return carry + y[0].astype(jnp.float16), u_previous + carry
 
 
 class Sorting(eqx.Module):

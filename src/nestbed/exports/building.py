@@ -23,6 +23,8 @@ ABSORBING = {"mul": 0, "rem": 1, "and": False, "or": True}
 """By primitive, the input that decides the output alone: it is that, or, of a division by 1, what is left."""
 ORDERED = frozenset({"sub", "div", "rem"})
 """Those of which only the second input does so."""
+KINDS = {"rem": "iu", "and": "b", "or": "b"}
+"""By primitive, the kinds of numbers that this is true of, if not of all: 1 leaves nothing of whole numbers alone."""
 
 
 class Builder:
@@ -70,7 +72,8 @@ class Builder:
         if name == "erf_inv" and random:  # here uniform numbers become normal ones, but for a factor of √2
             self.noise.append(self.value(shapes[0].shape, shapes[0].dtype))
             half = self.constant(np.full(shapes[0].shape, math.sqrt(0.5), shapes[0].dtype))
-            return self.add(primitives.mul_p, [self.noise[-1], half], {}, shapes)
+            self._known[mark] = tuple(self.add(primitives.mul_p, [self.noise[-1], half], {}, shapes))
+            return [*self._known[mark]]
         outputs = [self.value(each.shape, each.dtype, random) for each in shapes]
         self.operations.append(Operation(primitive, tuple(inputs), tuple(outputs), params))
         self._known[mark] = tuple(outputs)
@@ -97,6 +100,8 @@ class Builder:
 
     def _absorbed(self, name: str, inputs: list[Operand], output: Any) -> Operand | None:
         """Return one of two inputs that the other does not change, or what the other alone makes of it."""
+        if inputs[0].dtype.kind not in KINDS.get(name, inputs[0].dtype.kind):
+            return None
         for other, one in (inputs, inputs[::-1]):
             if not isinstance(one, Constant) or not one.size or (one is inputs[0] and name in ORDERED):
                 continue

@@ -243,4 +243,4 @@ def _kind(value: Any) -> str:
 
 def _harmless(text: str) -> str:
     """Return text that ends no comment."""
-    return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")
+    return text.replace("\\", "/").replace("*/", "* /").replace("/*", "/ *")

@@ -11,6 +11,7 @@ import numpy as np
 from nestbed.exports.arrays import Elements, Elementwise, Flat, Joined, Product, Reduced, Window, flattened, used
 from nestbed.exports.c_expressions import TYPES, digits, expression, literal, own_function
 from nestbed.exports.program import Constant, Operand, Program, Value
+from nestbed.numerics.errors import NestbedError
 
 MANY = 2
 """Uses from which an array is kept in memory."""
@@ -51,6 +52,7 @@ class Writer:
     def __init__(self, program: Program, names: dict[Value, str]):
         self.names = names  # of inputs
         self.nodes = flattened(program, "c")
+        check_types(self.nodes, program)
         self.made = {node.output: node for node in self.nodes}
         self.uses = _uses(self.nodes, program)
         self.numbers: dict[Value, int] = {}
@@ -257,6 +259,16 @@ def _uses(nodes: list[Flat], program: Program) -> Counter[Operand]:
 
 def _read(text: str) -> frozenset[int]:
     return frozenset(int(found) for found in re.findall(r"@(\d+)@", text))
+
+
+def check_types(nodes: list[Flat], program: Program) -> None:
+    """Raise if there are numbers of a type that C has none for."""
+    for each in (*program.inputs, *program.outputs, *(part for node in nodes for part in (*used(node), node.output))):
+        if str(each.dtype) not in TYPES:
+            raise NestbedError(
+                f"the policy has numbers of type {each.dtype}, which the export to c has none for; let it compute in "
+                "float64, float32, int64, int32, uint32, uint8 or bool, or export it as jax, which has all of them."
+            )
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def expression(node: Elementwise, inputs: list[str], used: set[tuple[str, str]])
         return f"({inputs[0]} {(LOGICAL if kind == 'unsigned char' else BITWISE)[name]} {inputs[1]})"
     if name in ("neg", "not"):
         sign = "-" if name == "neg" else "!" if kind == "unsigned char" else "~"
-        return f"({sign}{inputs[0]})"
+        return f"(uint8_t)({sign}{inputs[0]})" if kind == "uint8_t" else f"({sign}{inputs[0]})"
     if name == "is_finite":
         return f"(isfinite({inputs[0]}) != 0)"
     if name == "rem" and kind not in FLOATING:
@@ -112,6 +112,8 @@ def _arithmetic(sign: str, inputs: list[str], kind: str) -> str:
     if kind in UNSIGNED and sign != "/":  # without overflow, which C leaves undefined
         one, other = (f"({UNSIGNED[kind]}){each}" for each in inputs)
         return f"({kind})({one} {sign} {other})"
+    if kind == "uint8_t":  # which C would let grow beyond 255
+        return f"(uint8_t)({inputs[0]} {sign} {inputs[1]})"
     return f"({inputs[0]} {sign} {inputs[1]})"
 
 

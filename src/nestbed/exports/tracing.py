@@ -17,6 +17,8 @@ CALLS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
 )
 """Primitives that stand for what is written within them."""
+TRUNCATED = frozenset({"_truncated_normal"})
+"""Calls that make numbers of the key as standard normal ones are made, which they are not."""
 SEARCHING = frozenset({"Replan", "Greedy", "Myopic"})
 """Policies that infer and search at every step."""
 
@@ -57,7 +59,10 @@ def _walk(jaxpr: Jaxpr, constants: Any, arguments: list[Operand], builder: Build
     for equation in jaxpr.eqns:
         inputs = [read(var) for var in equation.invars]
         inner = _inner(equation)
-        if inner is None:
+        if equation.params.get("name") in TRUNCATED:
+            places: list[Any] = [var.aval for var in equation.outvars]
+            outputs: list[Operand] = [builder.value(each.shape, each.dtype) for each in places]  # made by nothing
+        elif inner is None:
             shapes = [var.aval for var in equation.outvars]
             outputs = builder.add(equation.primitive, inputs, equation.params, shapes)
         else:
