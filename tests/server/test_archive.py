@@ -34,6 +34,12 @@ def test_a_training_is_followed_while_it_goes_on(serve, tmp_path):
     assert client.get("/runs").json()[0]["done"] == 3
 
 
+def test_a_table_that_is_none_keeps_no_other_from_being_listed(serve, tmp_path):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "comparison.csv").write_text('"' + 200_000 * "x")
+    assert "cannot be read" in serve().get("/comparisons").json()[0]["error"]
+
+
 @pytest.mark.slow
 def test_a_session_of_a_run(serve, tmp_path):
     client = serve()

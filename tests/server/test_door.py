@@ -21,6 +21,11 @@ def test_only_its_own_names_and_pages(serve):
     for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1.evil.example:8765"):
         assert "may not use" in sentence(client.get("/sessions", headers={"origin": origin}), 403)
     assert client.get("/sessions", headers={"origin": HERE}).status_code == 200
+    path = begin(client)
+    for site in ("cross-site", "same-site"):  # a picture of another page has no origin, and would begin the session
+        assert "other places" in sentence(client.get(f"{path}/design", headers={"sec-fetch-site": site}), 403)
+        assert client.get("/", headers={"sec-fetch-site": site}).status_code == 200
+    assert client.get("/sessions", headers={"sec-fetch-site": "same-origin"}).status_code == 200
     with (
         pytest.raises(WebSocketDisconnect),
         client.websocket_connect(LIVE, headers={"origin": "http://evil.example"}),
@@ -43,6 +48,11 @@ def test_everything_but_the_page_needs_the_token(serve):
             with pytest.raises(WebSocketDisconnect) as told:
                 socket.receive_json()
             assert told.value.code == 4401
+    with client.websocket_connect(LIVE) as socket:
+        socket.send_bytes(b"{}")
+        with pytest.raises(WebSocketDisconnect) as told:
+            socket.receive_json()
+        assert told.value.code == 4400
     with watching(client, {"watch": "sessions", "token": TOKEN}) as socket:
         assert socket.receive_json()["kind"] == "sessions"
 

@@ -1,10 +1,14 @@
 """Sessions as JSON: each step counts once, whatever is sent again, and all of them outlive the server."""
 
+import errno
 import json
+import shutil
 
 import pytest
 
 from clients import START, begin, design, measure, patiently, sentence, stop, until, watching
+from nestbed.faces.server import desk
+from nestbed.numerics import storage
 
 
 def test_a_session_from_design_to_design(serve):
@@ -67,6 +71,43 @@ def test_a_server_that_is_started_again_goes_on(serve, tmp_path):
     assert [row["step"] for row in again.get(f"{path}/course").json()] == [0, 1]
     assert begin(again) == path
     assert "other settings" in sentence(again.post("/sessions", json={"id": "one", "system": "heater"}), 409)
+
+
+def test_what_the_disk_does_not_take_is_not_confirmed(serve, tmp_path, monkeypatch):
+    client = serve()
+    path = begin(client)
+    design(client, path)
+    append = storage.append
+
+    def full(file, data, flush=True):
+        if file.name == "journal.jsonl":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(file, data, flush)
+
+    body = {"step": 1, "y": {"level": 1.1}}
+    journal = tmp_path / "sessions" / "one" / "journal.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "append", full)
+        for _ in range(2):
+            assert "takes nothing more" in sentence(client.post(f"{path}/measurements", json=body), 503)
+    assert '"update"' not in journal.read_text()
+    assert client.post(f"{path}/measurements", json=body).status_code == 200
+    assert '"update"' in journal.read_text()
+    assert measure(client, path, 2).status_code == 200
+
+
+def test_of_sessions_there_is_no_room_for_nothing_is_kept(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_OPEN", 1)
+    client = serve()
+    begin(client, rig={"play": True, "rate": 0.01}, horizon=10_000)
+    until(lambda: client.get("/sessions/one").json()["state"] == "playing")
+    sentence(client.post("/sessions", json={"id": "two", **START, "rig": {"play": True}}), 429)
+    assert not (tmp_path / "sessions" / "two").exists()
+    stop(client)
+    shutil.copytree(tmp_path / "sessions" / "one", tmp_path / "sessions" / "two")
+    served = tmp_path / "sessions" / "two" / "served.json"
+    served.write_text(served.read_text().replace('"one"', '"two"'))
+    assert [each["id"] for each in serve().get("/sessions").json()] == ["one", "two"]
 
 
 def test_a_session_whose_beginning_was_cut_off_begins_anew(serve, tmp_path):

@@ -82,9 +82,15 @@ class Journal:
         if self.folder is None:
             return
         self.waiting.append(json.dumps(entry).encode() + b"\n")
+        self.again(flush=entry["kind"] != SURE)
+
+    def again(self, flush: bool = True) -> None:
+        """Write down what waits."""
+        if self.folder is None or not self.waiting:
+            return
         try:
             self._mended()
-            storage.append(self.folder / LINES, b"".join(self.waiting), flush=entry["kind"] != SURE)
+            storage.append(self.folder / LINES, b"".join(self.waiting), flush=flush)
         except OSError as error:
             self.trouble = (
                 f"the disk takes nothing more ({error.strerror}), so the session goes on in memory: "

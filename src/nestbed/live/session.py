@@ -167,6 +167,11 @@ class Session:
         prepare(self._state.policy, self.system, horizon)
         self._take({"kind": "extend", "horizon": horizon})
 
+    def unwritten(self) -> str:
+        """Return why not all of it is in the directory, having tried once more; empty: it is."""
+        self._journal.again()
+        return self._journal.trouble
+
     def close(self) -> None:
         """Let others have the directory."""
         self.catch_up()

@@ -167,7 +167,7 @@ def _design(place: Path) -> dict[str, Any]:
             "parameters": [list(row) for row in known.rows],
             "seconds": facts["seconds"],
         }
-    except (*storage.DAMAGES, IndexError) as error:
+    except (*storage.DAMAGES, IndexError, csv.Error) as error:
         raise NestbedError(f"{place} holds no plan that can be read ({error}); design one again.") from None
 
 
@@ -175,6 +175,6 @@ def _comparison(place: Path) -> dict[str, Any]:
     """Return a table of policies."""
     try:
         rows = list(csv.reader(io.StringIO(storage.read_bytes(place / TABLE, LARGEST).decode())))
-    except storage.DAMAGES as error:
+    except (*storage.DAMAGES, csv.Error) as error:
         raise NestbedError(f"{place / TABLE} cannot be read ({error}).") from None
     return {"columns": rows[0] if rows else [], "rows": rows[1:]}

@@ -55,8 +55,10 @@ class Desk:
         """Go on with the rigs that were playing when the server ended."""
         for name, known in self.facts.items():
             if known.playing:
-                self.hosted(name)
-                self.play(name)
+                try:
+                    self.play(name)
+                except RefusedError:  # more of them than may be open
+                    known.playing = False
 
     async def begin(self, form: Start) -> tuple[Hosted, bool]:
         """Begin a session, or find the one that the same request has begun; return whether it is new."""
@@ -66,6 +68,7 @@ class Desk:
             return self._again(form.id, settings), False
         if len(self.facts) >= MOST:
             raise RefusedError(429, f"there are {MOST} sessions already; move some folders out of {self.folder.name}.")
+        self._make_room()  # before anything of it is kept
         name = form.id or f"{re.sub('[^a-z0-9_]', '', known.system.lower())[:40]}-{secrets.token_hex(3)}"
         if any(not entry.name.startswith(".") for entry in storage.inside(self.folder, name).iterdir()):
             raise conflict(f"there is a folder {name!r} of something else already; choose another id.")

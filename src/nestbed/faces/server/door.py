@@ -24,6 +24,8 @@ SHORTEST = 16
 """Characters of a token that is good enough."""
 OPEN = ("/", "/openapi.json", "/page/")
 """What anyone may read: the page itself, which holds no data, and the description of the interface."""
+FOREIGN = ("cross-site", "same-site")
+"""What browsers say of requests that other pages make, those without an `Origin` too: of pictures, links and forms."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -78,13 +80,15 @@ class Door:
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
             return 403, f"pages of {sentence(origin)[:100]!r} may not use this server; open its own page."
+        if headers.get("sec-fetch-site") in FOREIGN and not _is_open(scope["path"]):
+            return 403, "pages of other places may not use this server; open its own page."
         if scope["type"] == "websocket":
             return None  # its first message brings the token
         return self._unfit(scope, headers)
 
     def _unfit(self, scope: Any, headers: Headers) -> tuple[int, str] | None:
         path = scope["path"]
-        if not (path in OPEN or path.startswith(OPEN[-1])) and not self.knows(_bearer(headers)):
+        if not _is_open(path) and not self.knows(_bearer(headers)):
             return (
                 401,
                 "this server needs its token, as the header 'Authorization: Bearer TOKEN'; it printed it at start.",
@@ -114,6 +118,10 @@ class Door:
         except ValueError:
             return False
         return self.literals
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(OPEN[-1])
 
 
 def _digest(token: str) -> bytes:
@@ -152,7 +160,7 @@ def _with_headers(send: Any, path: str) -> Any:
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-cache" if path in OPEN or path.startswith(OPEN[-1]) else "no-store")
+            headers.setdefault("cache-control", "no-cache" if _is_open(path) else "no-store")
         await send(message)
 
     return sending

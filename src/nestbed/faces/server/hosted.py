@@ -120,6 +120,8 @@ class Hosted:
             self._note(session)
             measuring.take(session, form, self.course)
             self._worker.submit(self._guarded, lambda: self._settle(session))
+        if words := session.unwritten():
+            raise unready(words.rstrip("."))
         return measuring.answer(session, form.step)
 
     def posterior(self) -> dict[str, Any]:

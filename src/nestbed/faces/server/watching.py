@@ -37,7 +37,7 @@ async def live(socket: WebSocket) -> None:
         await asyncio.gather(gone, telling, return_exceptions=True)
     except (WebSocketDisconnect, RuntimeError):
         return
-    except (TimeoutError, ValueError):
+    except (TimeoutError, ValueError, KeyError):  # the last: it is no text
         await socket.close(4400, "the first message says what is watched, as JSON.")
 
 
