@@ -18,7 +18,8 @@ def load(name: str) -> BaseSystem:
     if str(name) not in SYSTEMS:
         raise NestbedError(
             f"there is no built-in system {name!r}; {did_you_mean(str(name), SYSTEMS)}; a system of your own is "
-            "written path/to/file.py:ClassName."
+            "written path/to/file.py:ClassName.",
+            topic="system",
         )
     return _built_in(SYSTEMS[str(name)].load())
 

@@ -15,7 +15,10 @@ from nestbed.numerics.text import sentence, visible
 ADVICE = {
     ("resume", "train"): "--resume continues it",
     ("time", "posterior"): "--time COLUMN/1000 converts it",
-    ("system", "evaluate"): "--system path/to/file.py:ClassName for one of your own",
+    **{
+        ("system", command): "--system path/to/file.py:ClassName for one of your own"
+        for command in ("evaluate", "export", "report")
+    },
 }
 """What to add to an error of some topic, by the command that met it: the core knows no flags."""
 

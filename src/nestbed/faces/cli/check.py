@@ -65,7 +65,11 @@ def check(
     with storage.saving(folder):
         figures.plan(plan, plan.predicted(), folder / "plan.png")
         storage.write(folder / "report.html", reports.plan(plan, folder / "plan.png").encode())
-    tables.comparison(plan.comparison, system, f"T = {plan.horizon}, {plan.rounds} rounds in {plan.seconds:.0f} s")
+    tables.comparison(
+        plan.comparison,
+        system,
+        f"T = {plan.horizon}, {plan.rounds} round{'s' * (plan.rounds != 1)} in {plan.seconds:.0f} s",
+    )
     tables.identifiability(plan.identifiability)
     say(f"Saved {folder}: prior.png, plan.png, report.html")
     say(after)

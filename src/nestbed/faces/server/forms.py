@@ -58,7 +58,8 @@ class Start(Form):
     )
     particles: Annotated[int, Field(ge=16, le=MOST_PARTICLES)] = Field(512, description="Of the belief.")
     risk: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-        0.01, description="Probability with which one experiment may break a limit before its design is changed."
+        0.01,
+        description="Probability with which a limit may be broken within the session; designs are changed for it.",
     )
     gaps: bool = Field(
         False, description="Whether samples may be missing or come at uneven times; saves compiling then."

@@ -27,8 +27,8 @@ export function number(value, digits = 4) {
   return text.replace("-", "−");
 }
 
-export const named = (thing) => (thing.unit ? `${thing.name} (${thing.unit})` : thing.name);
-export const withUnit = (value, unit, digits) => `${number(value, digits)}${unit ? ` ${unit}` : ""}`;
+export const named = (thing) => (thing.unit && thing.unit !== "1" ? `${thing.name} (${thing.unit})` : thing.name);
+export const withUnit = (value, unit, digits) => `${number(value, digits)}${unit && unit !== "1" ? ` ${unit}` : ""}`;
 export const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1) : "");
 
 export function when(seconds) {
