@@ -78,7 +78,8 @@ def _settings(found: "Plan") -> list[str]:
     target = "" if found.target is None else f" --target {' '.join(found.target)}"
     return [
         f"T = {found.horizon}, a step of {found.system.step:g}, "
-        f"{found.rounds} round{'s' * (found.rounds != 1)} of the search in {found.seconds:.0f} s, {found.gain.records} records and L = {found.gain.draws} draws for each certificate.",
+        f"{found.rounds} round{'s' * (found.rounds != 1)} of the search in "
+        f"{found.seconds:.0f} s, {found.gain.records} records and L = {found.gain.draws} draws for each certificate.",
         f"`nestbed design SYSTEM --horizon {found.horizon}{target} --risk {found.risk:g}` searches again, and comes as "
         "near as its seconds allow; `nestbed compare SYSTEM FOLDER` certifies these inputs once more, on other rigs.",
     ]
