@@ -9,7 +9,7 @@ import pytest
 import nestbed as nb
 from nestbed.faces import accounts, descriptions, page
 from nestbed.faces.page import Section, as_html
-from nestbed.live import head, reading
+from nestbed.live import head, journal, reading
 from tests import toys
 
 LINES = [
@@ -31,7 +31,7 @@ def session(tmp_path):
     """The folder of a session whose last line is being written."""
     system, key = toys.Bounded(), jax.random.key(4)
     facts = head.describe(system, {"name": "PRBS", "numbers": "0"}, key, particles=512, gaps=True, horizon=12)
-    (tmp_path / "session.json").write_text(json.dumps({"format": 2, **facts}))
+    (tmp_path / "session.json").write_text(json.dumps({"format": journal.FORMAT, **facts}))
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in LINES) + '{"kind": "upd')
     return tmp_path
 
