@@ -31,7 +31,7 @@ export function show(main, view, id) {
   };
   abort.addEventListener("click", () => act(async () => {
     abort.disabled = true;
-    await patiently("POST", `${path}/abort`, { why: "asked for on the page" }, "json", 20).finally(() => { abort.disabled = false; });
+    await patiently("POST", `${path}/abort`, { why: "asked for on the page" }, "json", 20).catch((error) => { abort.disabled = false; throw error; });  // once it is ended it stays so
   }));
   const keys = (event) => { if (event.altKey && event.key.toLowerCase() === "a" && !abort.disabled) abort.click(); };
   addEventListener("keydown", keys);
