@@ -98,8 +98,10 @@ def train(
             for k, place in places.items():
                 watch = bar.of(names[k]), bar.beginning(names[k])
                 trained.append(_train(k, model, settings, place, resume, tensorboard, inputs, *watch))
-    except KeyboardInterrupt:
-        _stopped(folder, resume)
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(error, KeyboardInterrupt) and not interrupts.asked():
+            raise
+        _stopped(folder, resume)  # a library may have made another error of it
     _report(trained, system, folder, quiet)
 
 
