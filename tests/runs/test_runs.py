@@ -24,7 +24,7 @@ from numpyro.distributions.transforms import AffineTransform
 import nestbed as nb
 from children import NESTBED, PATIENCE, alive, nestbed, running
 from nestbed.faces.cli.settings import assignments
-from nestbed.numerics import storage
+from nestbed.numerics import interrupts, storage
 from nestbed.policies.recurrent import Mean
 from nestbed.runs import fingerprint
 from nestbed.runs import folder as runs
@@ -876,3 +876,16 @@ def test_end_stops_and_odd_settings_are_compared():
 
 
 BEHIND = {"stop": 1.0}
+
+
+def test_ctrl_c_says_how_to_go_on_whatever_a_library_makes_of_it(tmp_path, monkeypatch, capsys):
+    from nestbed.faces.cli import train as command
+
+    def broken_off(*_):
+        monkeypatch.setattr(interrupts, "_asked", True)
+        raise RuntimeError("tracing failed")
+
+    monkeypatch.setattr(command, "_train", broken_off)
+    with pytest.raises(SystemExit):
+        command.train("linear_pendulum", out=tmp_path / "run", quiet=True)
+    assert "--resume" in capsys.readouterr().err
