@@ -13,7 +13,7 @@ from nestbed.numerics import elementary
 UNROLL, WIDE = 8, 48
 """Time steps per turn of the loop: fewer turns, and the particles stay in registers for longer; and the numbers that a
 turn reads at most, since long programs take long to compile."""
-BLOCK = 1024
+BLOCK = 512
 """Records times parameters of a small block."""
 
 
