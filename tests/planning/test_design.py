@@ -18,7 +18,7 @@ from nestbed.information import objective, search
 from nestbed.model.target import targeted
 from nestbed.numerics import combinations, interrupts
 from nestbed.planning import starts
-from nestbed.planning.design import _handed_out, _identified, design
+from nestbed.planning.design import SIGNAL, _best_signal, _handed_out, _identified, design
 from nestbed.planning.evolution import Budget, searched
 from nestbed.planning.goal import Goal
 from nestbed.planning.plan import read_inputs
@@ -115,6 +115,17 @@ def test_a_signal_that_gains_more_is_handed_out_instead():
     assert [(each.policy, round(each.mean, 6)) for each in found] == [("plan", 1.1), ("chirp", 1.1), ("random", 0.8)]
     with pytest.warns(UserWarning, match="random inputs gain more than what was found"):
         assert _handed_out(candidates, certified(plan=1.0, chirp=0.9, random=1.2), 0.01)[0] == "plan"
+
+
+@pytest.mark.parametrize(("chirp", "mean"), [(0.95, 0.95), (0.8, 0.9)])
+def test_the_best_signal_is_below_no_other(chirp, mean):
+    """Random inputs are no signal, however much they gain."""
+    names = (SIGNAL, "chirp")
+    signals = {name: Replay(Leak(), [[value]]) for value, name in enumerate(names)}
+    found = certified(**{SIGNAL: 0.9, "random": 1.2, "chirp": chirp})
+    signal, told = _best_signal(signals, list(found), 0.01)
+    assert (told.policy, round(told.mean, 6)) == (SIGNAL, mean)
+    assert signal is signals[names[int(chirp > 0.9)]]
 
 
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
