@@ -200,7 +200,7 @@ def _certified(
 def _best_signal(
     signals: Mapping[str, Replay], found: Sequence[PolicyEstimate], risk: float
 ) -> tuple[Replay, PolicyEstimate]:
-    """Return the best of the classical signals as certified: the first was found by its Gauss–Newton gain on few rigs."""
+    """Return the best classical signal, as certified: the first was found by its Gauss–Newton gain on few rigs."""
     first, *others = found
     least = risk if first.violation is None else max(risk, first.violation.probability)
     fixed = [each for each in others if each.policy in signals]
