@@ -27,6 +27,8 @@ AIM = 0.5
 """Share of the risk that inputs are chosen by: what chance adds to it in a few thousand runs stays below the whole."""
 SHARES = np.linspace(1.0, 0.0, 21)
 """Shares of a policy's designs that are tried, until one complies."""
+WIDEST, FARTHEST = 3.0, 6.0
+"""Standard deviations that a search keeps from limits at first, and at most."""
 
 
 @dataclass(frozen=True)
@@ -79,27 +81,51 @@ def _violation(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, rec
     names = [*system.limits, *(f"the slew of {name}" for name in system.slew)]
     if not names:
         return Violation(0.0, records)
-
-    def block(i: int) -> Any:
-        run_key = jax.random.fold_in(key, i)
-        _, found = experiments.simulated_rigs(run_key, system, ready, horizon, TOGETHER)
-        return np.asarray(broken(system, found.states, found.record.designs))
-
-    found = np.concatenate(blocks.run(records, TOGETHER, block), axis=1)[:, :records]
+    found = _worst_of(key, system, ready, horizon, records) > 0.0
     often = found.mean(axis=1)
     probability = float(found.any(axis=0).mean())
     return Violation(probability, records, names[int(np.argmax(often))] if probability else "")
 
 
+def margin(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, risk: float) -> float:
+    """Return how far from limits runs must stay at their worst, on average, so that they break any with this risk.
+
+    In standard deviations over runs, from 0 to `FARTHEST`; a limit that no run comes near counts for nothing.
+    """
+    reached = _worst_of(key, system, prepare(policy, system, horizon), horizon, RECORDS)[: len(system.limits)]
+    counted = np.isfinite(reached)
+    middle, spread = (
+        np.array([of(row[ok]) if ok.any() else 0.0 for row, ok in zip(reached, counted, strict=True)])[:, None]
+        for of in (np.mean, np.std)
+    )
+    near = ((middle + FARTHEST * spread > 0.0) & (spread > 0.0))[:, 0]
+    if not near.any():
+        return WIDEST
+    off = np.where(counted, (reached - middle) / np.where(spread > 0.0, spread, 1.0), np.inf)[near].max(axis=0)
+    return float(np.clip(np.quantile(off, 1.0 - risk, method="higher"), 0.0, FARTHEST))
+
+
+def _worst_of(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, records: int) -> np.ndarray:
+    """Return `worst` of simulated runs."""
+
+    def block(i: int) -> Any:
+        run_key = jax.random.fold_in(key, i)
+        _, found = experiments.simulated_rigs(run_key, system, ready, horizon, TOGETHER)
+        return np.asarray(worst(system, found.states, found.record.designs))
+
+    return np.concatenate(blocks.run(records, TOGETHER, block), axis=1)[:, :records]
+
+
 @eqx.filter_jit
-def broken(system: BaseSystem, states: Any, designs: Any) -> Any:
-    """Return for each limit, and then each slew, whether a run (…) breaks it: (L, …)."""
+def worst(system: BaseSystem, states: Any, designs: Any) -> Any:
+    """Return by how much a run (…) exceeds each limit, and then each slew, at its worst time: (L, …)."""
     found = limits.excesses(system, states, designs)
-    rows = [jnp.any(jnp.stack(parts) > 0.0, axis=(0, -1)) for parts in found.values()]
+    stacked = [jnp.stack(parts) for parts in found.values()]
+    rows = [jnp.max(jnp.where(jnp.isnan(each), -jnp.inf, each), axis=(0, -1)) for each in stacked]
     rest = jnp.broadcast_to(jnp.array(system.rest_design), designs[..., :1, :].shape)
     changes = jnp.abs(jnp.diff(jnp.concatenate([rest, designs], axis=-2), axis=-2))
     for name, most in system.slew.items():
-        rows.append(jnp.any(changes[..., system.design_names.index(name)] > most * ROUNDING, axis=-1))
+        rows.append(jnp.max(changes[..., system.design_names.index(name)] - most * ROUNDING, axis=-1))
     return jnp.stack(rows)
 
 
@@ -119,8 +145,8 @@ def calmest(system: BaseSystem, horizon: int, risk: float) -> tuple[float, ...]:
     def often(design: Any) -> float:
         ready = prepare(Replay(system, np.asarray(design)[None]), system, horizon)
         _, rigs = experiments.simulated_rigs(key, system, ready, horizon, TOGETHER)
-        found = broken(system, rigs.states, rigs.record.designs)[: len(system.limits)]  # slews can be kept
-        return float(jnp.mean(jnp.any(found, axis=0)))
+        found = worst(system, rigs.states, rigs.record.designs)[: len(system.limits)]  # slews can be kept
+        return float(jnp.mean(jnp.any(found > 0.0, axis=0)))
 
     if (least := often(system.rest_design)) <= AIM * risk:
         return system.rest_design

@@ -9,13 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed.belief import proposal
-from nestbed.evaluation.violation import AIM, calmest
+from nestbed.evaluation import violation
+from nestbed.evaluation.violation import AIM, WIDEST, calmest
 from nestbed.information import objective, search
 from nestbed.numerics import blocks, interrupts
 from nestbed.numerics.progress import Progress, Watch
 from nestbed.planning import starts
 from nestbed.planning.goal import Goal
-from nestbed.planning.playable import CHECKED, WIDEST, adapted, played, replayed, risks
+from nestbed.planning.playable import played, replayed
 
 ELITE, LATE_ELITE, LATE = 0.5, 0.25, 0.7
 """Share of a round's sequences that go on themselves; and the same in the last part of the time, from when on."""
@@ -119,7 +120,7 @@ def searched(key: jax.Array, goal: Goal, budget: Budget, progress: Watch[Progres
         unit = np.concatenate([elite, np.asarray(children)])
         budget.done += 1
         if system.limits and budget.done % JUDGED == 0:
-            margin = adapted(margin, float(risks(now_key, system, elite[:1], CHECKED)[0]), AIM * goal.risk)
+            margin = violation.margin(now_key, system, replayed(goal, elite[0]), horizon, AIM * goal.risk)
         budget.tell(progress, float(climbed.score[0]))
     return Found(unit, classical, margin, budget.done)
 

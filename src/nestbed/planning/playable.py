@@ -1,6 +1,5 @@
 """Sequences as they can be played: within limits as surely as is wanted, scaled towards a calm one until they are."""
 
-import math
 import warnings
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed.evaluation.violation import AIM, SHARES, Violation, broken, calmest
+from nestbed.evaluation.violation import AIM, SHARES, Violation, calmest, worst
 from nestbed.information import objective
 from nestbed.model.system import BaseSystem
 from nestbed.planning.goal import Goal
@@ -17,16 +16,8 @@ from nestbed.policies.signals import Replay
 
 FINAL = 512
 """Rigs that the last sequences are scored on."""
-WIDEST = 3.0
-"""Standard deviations that a search keeps from limits at first."""
 CHECKED = 4096
 """Rigs that tell how often a sequence breaks limits."""
-
-
-def adapted(margin: float, found: float, wanted: float) -> float:
-    """Return the margin from limits that will break them as often as wanted: wider if they were broken more often."""
-    step = 0.3 * math.log((found + 0.1 * wanted) / (1.1 * wanted))
-    return float(np.clip(margin + np.clip(step, -0.3, 0.6), 0.0, 2.0 * WIDEST))
 
 
 @eqx.filter_jit
@@ -36,7 +27,7 @@ def risks(key: jax.Array, system: BaseSystem, unit: Any, rigs: int) -> Any:
 
     def one(sequence: Any) -> Any:
         found = objective.simulate(system, drawn, objective.applied(system, sequence[None]))
-        return jnp.mean(jnp.any(broken(system, found.states, found.record.designs), axis=0))
+        return jnp.mean(jnp.any(worst(system, found.states, found.record.designs) > 0.0, axis=0))
 
     return jax.lax.map(one, jnp.asarray(unit))
 

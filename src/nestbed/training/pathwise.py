@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from nestbed.evaluation.certificate import certificate
 from nestbed.evaluation.comparison import Comparison, compare
-from nestbed.evaluation.violation import AIM, violation
+from nestbed.evaluation.violation import AIM, FARTHEST, WIDEST, margin, violation
 from nestbed.information.smoothness import smooth
 from nestbed.model.system import BaseSystem
 from nestbed.model.target import targeted
@@ -30,7 +30,7 @@ from nestbed.numerics.progress import Progress, Watch, renamed
 from nestbed.planning import design
 from nestbed.planning.goal import Goal
 from nestbed.planning.plan import PLAN
-from nestbed.planning.playable import WIDEST, adapted, played, replayed, tell_of_limits
+from nestbed.planning.playable import played, replayed, tell_of_limits
 from nestbed.policies import feedback
 from nestbed.policies.base import Policy
 from nestbed.policies.feedback import Feedback
@@ -43,6 +43,8 @@ from nestbed.training.verdict import COMPARED, LEARNED, NOISY, Verdict, handed_o
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of the feedback that are tried until limits are kept."""
+CALMING, WIDER = 6, 0.3
+"""Turns more that may follow where limits are broken too often in the end, each with a margin wider by so much."""
 
 
 class State(NamedTuple):
@@ -161,13 +163,14 @@ class Pathwise(Trainer[PathwiseConfig]):
         # Climb
         learner, optimiser, climbed = self._ascended(climb_key, state, state.policy, state.optimiser, TURNS + done)
         climbed.check()
-        margin = self._margin(margin_key, state.margin, learner)
+        state = state._replace(iteration=state.iteration + 1, policy=learner, optimiser=optimiser)
+        if self.system.limits:
+            state = state._replace(margin=self._margin(margin_key, learner))
         clock.append(time.perf_counter())
 
         # Evaluate
-        state = state._replace(iteration=state.iteration + 1, policy=learner, optimiser=optimiser, margin=margin)
         if done + 1 == self.config.iterations:
-            state, estimated = self._judged(key, state)
+            state, estimated = self._judged(key, self._calmed(margin_key, state))
         else:
             state, estimated = self._evaluated(evaluation_key, state)
         clock.append(time.perf_counter())
@@ -226,15 +229,34 @@ class Pathwise(Trainer[PathwiseConfig]):
         smooth = bool(state.smooth)
         return ascend(key, self.system, policy, optimiser, self.target, self.config, *numbers, smooth=smooth)
 
-    def _margin(self, key: jax.Array, margin: Float[Array, ""], policy: Feedback) -> Float[Array, ""]:
-        """Return how far to keep from limits, by how often they are broken."""
+    def _margin(self, key: jax.Array, policy: Feedback) -> Float[Array, ""]:
+        """Return how far to keep from limits, by how runs spread where they come nearest to them."""
+        c = self.config
+        return jnp.array(margin(key, self.system, policy, c.horizon, AIM * c.risk))
+
+    def _keeps(self, key: jax.Array, policy: Feedback) -> bool:
+        """Return whether a policy keeps to the limits, with room for what chance adds."""
         if not self.system.limits:
-            return margin
-        found = violation(key, self.system, policy, horizon=self.config.horizon).probability
-        return jnp.array(adapted(float(margin), found, AIM * self.config.risk))
+            return True
+        found = violation(key, self.system, policy, horizon=self.config.horizon)
+        return found.probability <= AIM * self.config.risk
+
+    def _calmed(self, key: jax.Array, state: State) -> State:
+        """Return the state after more turns, each farther from limits, until they are kept."""
+        for turn in range(CALMING):
+            if self._keeps(key, state.policy):
+                break
+            state = state._replace(margin=jnp.minimum(state.margin + WIDER, FARTHEST))
+            own = jax.random.fold_in(key, turn)
+            policy, optimiser, _ = self._ascended(own, state, state.policy, state.optimiser, self.config.turns)
+            state = state._replace(policy=policy, optimiser=optimiser)
+        return state
 
     def _evaluated(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
-        """Certify what was learned; what leads where there are no numbers is dropped for the best so far."""
+        """Certify what was learned; what leads where there are no numbers is dropped for the best so far.
+
+        The best is among those that keep to the limits.
+        """
         c = self.config
         try:
             with warnings.catch_warnings():
@@ -246,6 +268,8 @@ class Pathwise(Trainer[PathwiseConfig]):
             return state._replace(policy=state.best), {"eig": float(state.best_eig), "eig_error": math.nan}
         estimated = {"eig": found.mean, "eig_error": found.standard_error}
         best, best_eig = better(state.policy, estimated, state.best, state.best_eig)
+        if best is state.policy and not self._keeps(key, best):
+            return state, estimated
         return state._replace(best=best, best_eig=best_eig), estimated
 
     def _judged(self, key: jax.Array, state: State) -> tuple[State, Metrics]:
@@ -268,10 +292,15 @@ class Pathwise(Trainer[PathwiseConfig]):
     def _learned(
         self, key: jax.Array, state: State, plan: Feedback
     ) -> tuple[Feedback, dict[str, Feedback], Comparison]:
-        """Return what was learned, as it is compared, and its gains: the last policy, or else the best, or the plan."""
+        """Return what was learned, as it is compared, and its gains: the last policy, or else the best, or the plan.
+
+        As much of its feedback as keeps to the limits; what breaks them with any share of it is dropped.
+        """
         rigs = jax.random.wrap_key_data(state.rigs, impl="threefry2x32")
         for learner in (state.policy, state.best):
-            share = self._share(key, learner)
+            share = next((share for share in SHARES if self._keeps(key, learner.alone(share))), None)
+            if share is None:
+                continue
             noisy = learner.with_noise(self._loud(self.config.iterations, state.smooth)).alone(share)
             policies = {LEARNED: learner.alone(share), NOISY: noisy}
             try:
@@ -280,13 +309,3 @@ class Pathwise(Trainer[PathwiseConfig]):
                 warnings.warn(f"what was learned is dropped for what was before it, since {error}", stacklevel=2)
         policies = {LEARNED: plan, NOISY: plan}
         return plan, {PLAN: plan, **policies}, self._compared(rigs, policies)
-
-    def _share(self, key: jax.Array, policy: Feedback) -> float:
-        """Return how much of the feedback keeps to the limits, as the plan without it does."""
-        if not self.system.limits:
-            return 1.0
-        for share in SHARES:
-            found = violation(key, self.system, policy.alone(share), horizon=self.config.horizon)
-            if found.probability <= AIM * self.config.risk:
-                return share
-        return SHARES[-1]
