@@ -346,6 +346,37 @@ def van_loan_long(jacobian, diffusion):
     return linalg.solve_continuous_lyapunov(jacobian, -np.diag(np.square(diffusion)))
 
 
+class Draining(nb.System):
+    """Two tanks in a row, the upper of which may run empty: √ is as steep there as one likes."""
+
+    state = ("upper", "lower")
+    designs = nb.Box(pump=(0.0, 8.0))
+    prior = {"out": dist.LogNormal(-1.0, 0.25), "off": dist.LogNormal(-1.2, 0.25)}
+    start = {"upper": dist.Normal(4.0, 0.7), "lower": dist.Normal(4.0, 0.7)}
+    sensors = {"level": 0.2}
+    step, diffusion = 1.0, (0.02, 0.02)
+
+    def drift(self, x, u, theta):
+        first, second = (k * jnp.sqrt(jnp.maximum(h, 0.0)) for k, h in ((theta.out, x.upper), (theta.off, x.lower)))
+        return 0.2 * u.pump - first, first - second
+
+    def observe(self, x, theta):
+        return x.lower
+
+
+@pytest.mark.parametrize("level", [1e-4, 1e-9, 1e-14])
+def test_noise_where_the_drift_is_faster_than_what_is_followed(level):
+    """The emptying tank's noise goes on to the next one, which gets both, less what runs out of it."""
+    system = Draining(integrator="exponential")
+    x = (jnp.asarray(level), jnp.asarray(1.0))
+    found = covariance(integration.noise(system, x, (0.0,), (0.46, 0.36)))
+    own = 0.02**2 * system.step
+    assert np.linalg.eigvalsh(found).min() > 0.0
+    rate = 0.5 * 0.46 / np.sqrt(level)
+    assert own / (2.0 * rate) * 0.99 < found[0, 0] < 0.03 * own  # exactly, the first; more where it was slowed
+    assert 1.5 * own < found[1, 1] < 2.0 * own
+
+
 @pytest.mark.slow
 def test_the_stiff_motor_is_certified_with_no_word_from_its_user():
     motor = Motor(diffusion=(5.0, 20.0))

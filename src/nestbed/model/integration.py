@@ -517,8 +517,7 @@ def _flow(
     """
     straight = straight and len(jacobian) <= FEW
     jacobian = _small_or_stacked(jacobian)
-    share = jnp.minimum(1.0, 2.0**doublings * REACH / jnp.maximum(length * matrices.size(jacobian), REACH))
-    share = jax.lax.stop_gradient(share)
+    share = _followed_share(jacobian, length, doublings)
     jacobian = matrices.scaled(jacobian, share)
     _, along, integral = _small_step(jacobian, length / 2**doublings)
 
@@ -530,6 +529,12 @@ def _flow(
     begun = tuple(matrices.applied(integral, tuple(share * value for value in vector)) for vector in vectors)
     (moved, _), _ = jax.lax.scan(double, (begun, along), length=doublings, unroll=_unrolled(doublings, straight))
     return cast(tuple[Components, ...], moved)
+
+
+def _followed_share(jacobian: Matrix, length: Any, doublings: int) -> Any:
+    """Return the share of a drift's rates that small steps can follow: all of it, unless their series would explode."""
+    share = jnp.minimum(1.0, 2.0**doublings * REACH / jnp.maximum(length * matrices.size(jacobian), REACH))
+    return jax.lax.stop_gradient(share)
 
 
 def _small_or_stacked(jacobian: Matrix) -> Matrix:
@@ -544,9 +549,12 @@ def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int, *, 
     """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal.
 
     What is computed once is faster by a loop than `straight`: that takes minutes to compile where results are stacked.
+    Where the drift is too fast for the small step (a tank runs empty), it is slowed to what that follows: within the
+    step it settles all the same.
     """
     straight = straight and len(jacobian) <= FEW
     jacobian = _small_or_stacked(jacobian)
+    jacobian = matrices.scaled(jacobian, _followed_share(jacobian, length, doublings))
     part = length / 2**doublings
     _, along, _ = _small_step(jacobian, part)
     whole = isinstance(entering[0], tuple)
