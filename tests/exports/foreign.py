@@ -1,5 +1,6 @@
 """Exports run as those who receive them do: by a C compiler, plain jax, ONNX's reference; nestbed is not imported."""
 
+import functools
 import json
 import os
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import numpy as np
 
 FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O0")
+DEFINED = ("-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all")
+"""What ends a program where C does not say what it does."""
 MAIN = """
 #include <stdio.h>
 #include "policy.h"
@@ -59,11 +62,20 @@ def by_c(folder, y, noise, single):
     (folder / "main.c").write_text(MAIN)
     define = [f"-DNOISE={noise.shape[1]}", *(["-DPOLICY_SINGLE"] if single else [])]
     program = folder / ("single" if single else "double")
-    built = run("gcc", *FLAGS, *define, "policy.c", "main.c", "-o", program, "-lm", cwd=folder)
+    files = "policy.c", "main.c", "-o", program, "-lm"
+    built = run("gcc", *FLAGS, *watched(), *define, *files, cwd=folder)
     assert built.returncode == 0, built.stderr
     given = " ".join(repr(float(x)) for row in np.hstack([y, noise]) for x in row)
     found = run(program, input=f"{len(y)} {given}")
+    assert found.returncode == 0, found.stderr
     return np.array([float(x) for x in found.stdout.split()]).reshape(len(y), -1)
+
+
+@functools.cache
+def watched():
+    """Return flags by which undefined behaviour ends a program, where the compiler has them."""
+    tried = run("gcc", *DEFINED, "-x", "c", "-", "-o", os.devnull, input="int main(void) { return 0; }")
+    return DEFINED if tried.returncode == 0 else ()
 
 
 def by_jax(folders):

@@ -287,6 +287,49 @@ def test_whole_numbers_and_remainders_are_what_they_are(tmp_path):
     np.testing.assert_allclose(found[:UNMEASURED], expected[:UNMEASURED], rtol=1e-12)
 
 
+class Rounding:
+    """Numbers made whole that no whole number is near, whole numbers that wrap around, and division by 0."""
+
+    def init(self):
+        return jnp.array([5, -(2**31), 7], jnp.int32)
+
+    def step(self, key, carry, y, u_previous):
+        wide = y[0] * jnp.array([1.0, 1e12, -1e300])
+        whole = [wide.astype(kind) for kind in ("int32", "int64", "uint32", "uint8")]
+        pair = carry, jnp.array([0, -1, -3], jnp.int32)
+        whole += [
+            jax.lax.div(*pair),
+            jax.lax.rem(*pair),
+            -carry,
+            carry**3,
+            jax.lax.square(carry),
+            carry @ carry[None].T,
+        ]
+        u = sum(jnp.sum(jax.lax.rem(each.astype(float), 1000.0)) for each in whole)
+        return 3 * carry, jnp.stack([jax.lax.rem(u, 2.0), 1.25 + jax.lax.rem(u, 3.0) / 4.0])
+
+
+@needs_gcc
+@pytest.mark.parametrize("single", TOLERANCE)
+def test_what_c_leaves_undefined_is_what_it_is_in_jax(single, tmp_path):
+    y, noise, expected = walk(ARM, Rounding(), 0)
+    nb.export(Rounding(), ARM, tmp_path, format="c")
+    found = foreign.by_c(tmp_path, np.float32(y) if single else y, noise, single)
+    np.testing.assert_array_equal(np.isfinite(found), True)
+    if not single:
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@needs_gcc
+def test_a_mutant_that_c_leaves_undefined_is_caught(tmp_path, monkeypatch):
+    if not foreign.watched():
+        pytest.skip("this compiler does not watch for undefined behaviour")
+    monkeypatch.setattr(c_expressions, "_converted", lambda value, before, after, used: f"(({after}){value})")
+    nb.export(Rounding(), ARM, tmp_path, format="c")
+    with pytest.raises(AssertionError, match="is outside the range of representable"):
+        foreign.by_c(tmp_path, *walk(ARM, Rounding(), 0)[:2], False)
+
+
 class Drawing:
     """Random numbers of a kind of its own."""
 

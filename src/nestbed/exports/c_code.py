@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nestbed.exports.arrays import Elements, Elementwise, Flat, Joined, Product, Reduced, Window, flattened, used
-from nestbed.exports.c_expressions import TYPES, digits, expression, literal, own_function
+from nestbed.exports.c_expressions import TYPES, arithmetic, bare, digits, expression, literal, own_function
 from nestbed.exports.program import Constant, Operand, Program, Value
 from nestbed.numerics.errors import NestbedError
 
@@ -126,7 +126,7 @@ class Writer:
         output = node.output
         if isinstance(node, Elementwise) and output.size == 1:
             name = f"s{len(self.scalars)}"
-            self._say(f"const {TYPES[str(output.dtype)]} {name} = {_bare(self._element(node))};", None)
+            self._say(f"const {TYPES[str(output.dtype)]} {name} = {bare(self._element(node))};", None)
             self.scalars[output] = name
         elif isinstance(node, Elementwise):
             text = self._element(node)
@@ -150,12 +150,12 @@ class Writer:
         self.statements.append(Statement(text, target, _read(text) - {target}))
 
     def _loop(self, output: Value, text: str) -> None:
-        self._say(looped(output.size, f"@{self.numbers[output]}@", _bare(text)), output)
+        self._say(looped(output.size, f"@{self.numbers[output]}@", bare(text)), output)
 
     def _join(self, node: Joined) -> None:
         target, first, lines = f"@{self._number(node.output)}@", 0, []
         for each in node.inputs:
-            text = _bare(self.at(each, EACH if each.size > 1 else ONLY))
+            text = bare(self.at(each, EACH if each.size > 1 else ONLY))
             lines.append(looped(each.size, target, text, first))
             first += each.size
         self._say("\n".join(lines), node.output)
@@ -165,10 +165,12 @@ class Writer:
         left, right = (self._whole(each) for each in (node.left, node.right))
         kind, target = TYPES[str(node.output.dtype)], f"@{self._number(node.output)}@"
         row, column = ("i", "") if columns == 1 else (f"(i / {columns})", f"(i % {columns}) * {width} + ")
+        pair = [f"{left}[{row} * {width} + k]", f"{right}[{column}k]"]
+        more = arithmetic("+", ["sum", arithmetic("*", pair, kind)], kind)
         self._say(
             f"for (int i = 0; i < {rows * columns}; ++i) {{\n    {kind} sum = 0;\n"
             f"    for (int k = 0; k < {width}; ++k) {{\n"
-            f"        sum += {left}[{row} * {width} + k] * {right}[{column}k];\n    }}\n    {target}[i] = sum;\n}}",
+            f"        sum = {bare(more)};\n    }}\n    {target}[i] = sum;\n}}",
             node.output,
         )
 
@@ -179,7 +181,7 @@ class Writer:
         text = expression(pair, ["found", f"{source}[i * {node.width} + k]"], self.functions)
         self._say(
             f"for (int i = 0; i < {node.output.size}; ++i) {{\n    {kind} found = {source}[i * {node.width}];\n"
-            f"    for (int k = 1; k < {node.width}; ++k) {{\n        found = {_bare(text)};\n    }}\n"
+            f"    for (int k = 1; k < {node.width}; ++k) {{\n        found = {bare(text)};\n    }}\n"
             f"    {target}[i] = found;\n}}",
             node.output,
         )
@@ -220,16 +222,6 @@ def looped(size: int, target: str, text: str, first: int = 0) -> str:
     if size == 1:
         return f"{target}[{first}] = {text};"
     return f"for (int i = 0; i < {size}; ++i) {{\n    {target}[{Place(1, first)}] = {text};\n}}"
-
-
-def _bare(text: str) -> str:
-    """Return an expression without brackets around all of it."""
-    depth = 0
-    for i, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text[1:-1] if i == len(text) - 1 and text[0] == "(" else text
-    return text
 
 
 def _affine(places: Any) -> Place | None:
