@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -108,6 +109,20 @@ def test_of_sessions_there_is_no_room_for_nothing_is_kept(serve, tmp_path, monke
     served = tmp_path / "sessions" / "two" / "served.json"
     served.write_text(served.read_text().replace('"one"', '"two"'))
     assert [each["id"] for each in serve().get("/sessions").json()] == ["one", "two"]
+
+
+def test_a_session_that_makes_room_keeps_nobody_waiting(serve, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_OPEN", 1)
+    client, gate = serve(), threading.Event()
+    path = begin(client)
+    wanted = design(client, path)
+    work = client.app.state.desk.open["one"]._worker.submit(gate.wait, 120.0)
+    other = begin(client, "two")
+    design(client, other)
+    assert client.get(path).json()["state"] == "preparing"  # it is opened again once it is closed
+    assert not work.done()
+    gate.set()
+    assert design(client, path) == wanted
 
 
 def test_a_session_whose_beginning_was_cut_off_begins_anew(serve, tmp_path):

@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time as clocks
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Desk:
         self.facts: dict[str, Facts] = {}
         self.broken: dict[str, str] = {}  # folders that cannot be read, and why
         self.open: dict[str, Hosted] = {}
+        self.closing: dict[str, Future[None]] = {}  # until when each that was closed has its folder
         self.version = 0
         self.background = ThreadPoolExecutor(1, thread_name_prefix="background")  # what is dear, one at a time
         self.players: dict[str, asyncio.Task[None]] = {}
@@ -118,10 +119,11 @@ class Desk:
             raise absent(f"there is no session {shown!r} here; GET /sessions lists those there are.")
         before = self.open.get(name)
         if before is not None and before.status == "failed" and clocks.monotonic() - before.opened > AGAIN:
-            self.open.pop(name).close().result()  # what was in the way may be gone
+            self._let_go(name)  # what was in the way may be gone
         if name not in self.open:
             self._make_room()
-            self.open[name] = Hosted(self.folder / name, self.facts[name], self.offers)
+            before_it = self.closing.pop(name, None)
+            self.open[name] = Hosted(self.folder / name, self.facts[name], self.offers, before_it)
         self.open[name].used = clocks.monotonic()
         return self.open[name]
 
@@ -132,7 +134,12 @@ class Desk:
         if not idle:
             raise RefusedError(429, f"{MOST_OPEN} sessions are at work; wait for one of them.")
         oldest = min(idle, key=lambda each: each.used)
-        self.open.pop(oldest.facts.id).close().result()
+        self._let_go(oldest.facts.id)
+
+    def _let_go(self, name: str) -> None:
+        """Close a session, which takes as long as what is at work in it: nobody waits but who opens it again."""
+        self.closing = {one: future for one, future in self.closing.items() if not future.done()}
+        self.closing[name] = self.open.pop(name).close()
 
     def summaries(self) -> list[dict[str, Any]]:
         """Return all sessions, the newest first."""
@@ -194,4 +201,4 @@ class Desk:
         for task in self.players.values():
             task.cancel()
         self.background.shutdown(wait=False, cancel_futures=True)
-        wait([hosted.close() for hosted in self.open.values()], LEAVING)
+        wait([*self.closing.values(), *(hosted.close() for hosted in self.open.values())], LEAVING)

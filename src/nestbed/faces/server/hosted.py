@@ -5,7 +5,7 @@ import contextlib
 import math
 import time as clocks
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +34,8 @@ PATIENCE = 20.0
 class Hosted:
     """A session of a server."""
 
-    def __init__(self, folder: Path, facts: Facts, offers: Offers):
+    def __init__(self, folder: Path, facts: Facts, offers: Offers, closing: Future[None] | None = None):
+        """Open it in its thread, once another that has its folder is closed."""
         self.folder, self.facts, self.offers = folder, facts, offers
         self.course = Course(folder)
         self.version = 0  # grows with each change that watchers should hear of
@@ -48,7 +49,7 @@ class Hosted:
         self._session: Session | None = None
         self._played: opening.Played | None = None
         self._settled = self._noted = -1  # the steps whose next design is known, and whose course is kept
-        self.opening = self._worker.submit(self._open)
+        self.opening = self._worker.submit(self._open, closing)
 
     # For requests
 
@@ -203,8 +204,9 @@ class Hosted:
 
     # In the thread
 
-    def _open(self) -> None:
+    def _open(self, closing: Future[None] | None) -> None:
         """Open the session, or say why that cannot be."""
+        wait([] if closing is None else [closing])
         try:
             self._guarded(self._opened, again=True)
         except Exception as error:
