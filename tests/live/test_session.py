@@ -19,6 +19,8 @@ import children
 import nestbed as nb
 from nestbed.live import journal as journals
 from nestbed.live import keeping
+from nestbed.live.safety import Checked
+from nestbed.live.session import _replaced
 from nestbed.numerics import storage
 from toys import Bounded, Counter, Leak, LinearLeak
 
@@ -511,6 +513,18 @@ class Swing:
     def step(self, key, carry, y, u_previous):
         return carry + 1.0, {value} * jnp.cos(carry)[None]  {remark}
 """
+
+
+def test_a_changed_design_is_told_where_it_can_be_seen():
+    """By four digits; one that stays as it is although limits are in danger is no change."""
+
+    def told(wanted, u, given):
+        return _replaced(cart, Checked(np.array([u]), 0.3, given, 0.0, "place"), np.array([wanted]), 0.01)
+
+    cart = Cart()
+    assert "changed: push 1 → 0.5." in told(1.0, 0.5, 0.001)
+    assert told(1.00001, 1.0, 0.001) == ""
+    assert "probability 0.2, and no other design that was tried breaks it less often" in told(1.00001, 1.0, 0.2)
 
 
 def test_a_policy_whose_code_has_changed_is_refused(tmp_path):

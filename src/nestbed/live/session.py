@@ -377,7 +377,11 @@ def _replaced(system: BaseSystem, found: safety.Checked, wanted: Any, allowed: f
     if found.wanted <= allowed:
         return ""
     pairs = zip(system.design_names, np.asarray(wanted), found.u, strict=True)
-    changed = ", ".join(f"{name} {a:.4g} → {b:.4g}" for name, a, b in pairs)
+    told = [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in pairs]
+    changed = ", ".join(f"{name} {a} → {b}" for name, a, b in told if a != b)
+    if not changed:
+        little = f"the limit of {found.limit} may be broken with probability {found.given:.2g}, and no other design"
+        return "" if found.given <= allowed else f"{little} that was tried breaks it less often."
     still = "" if found.given <= allowed else f"; even so it may be broken with probability {found.given:.2g}"
     return (
         f"the limit of {found.limit} would be broken with probability {found.wanted:.2g}, so the design is changed: "
