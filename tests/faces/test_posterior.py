@@ -268,6 +268,18 @@ def test_names_are_drawn_as_they_are_and_nothing_is_cut_off(draw, tmp_path, monk
             assert not drawn.get_window_extent().overlaps(axes.bbox)
 
 
+@pytest.mark.parametrize("wide", [1.0, 1e3])
+def test_no_band_is_clipped(wide, tmp_path, monkeypatch):
+    found = made(Reactor())
+    found.posterior.course.expected_sd[1] = wide
+    figure = layout.saved(lambda file: fits.fit(found, file), tmp_path / "figure.png", monkeypatch)
+    bands = [(axes, each) for axes in figure.axes for each in axes.collections]
+    assert len(bands) == 4
+    for axes, each in bands:
+        ends = each.get_paths()[0].vertices[:, 1]
+        assert axes.get_ylim()[0] <= ends.min() < ends.max() <= axes.get_ylim()[1]
+
+
 def test_arviz_reads_what_is_written(tmp_path):
     arviz = pytest.importorskip("arviz")
     found = made(nb.systems.load("nonlinear_pendulum"))

@@ -14,6 +14,8 @@ ACROSS = 3
 """Panels in a row, of parameters."""
 MANY = 400
 """Samples beyond which their marks are drawn smaller."""
+FAR = 3.0
+"""Times the height that mostly does, beyond which a panel is logarithmic at its ends."""
 
 
 def marginals(found: Findings, file: Path) -> None:
@@ -78,6 +80,8 @@ def fit(found: Findings, file: Path) -> None:
             panels[0, k].set_title(plain(found.names[k]), fontsize=9)
     for axes, name in zip(panels[:, 0], names, strict=True):
         axes.set_ylabel(plain(name), fontsize=9)
+    for i, axes in enumerate(panels[len(seen) : len(seen) + len(off), 0]):
+        _near(found, axes, i)
     title(figure, f"{system.name}: what was measured, and what the model expects")
     shown = {str(h.get_label()): h for axes in panels[:, 0] for h in axes.get_legend_handles_labels()[0]}
     legend(figure, list(shown.values()), "bands: ± 2 standard deviations")
@@ -91,15 +95,13 @@ def _fitted(panels: Any, found: Findings, k: int, unseen: list[int]) -> None:
     seen = len(system.observation_names)
     for i in range(seen):
         _measured(panels[i], times, record.observations[:, i])
-        _room(panels[i], np.concatenate([each.observations[:, i] for each in found.records]))
     if course is not None:
         at, _ = found.rows(k)
-        for i in range(seen):
-            mean, sd = course.expected[at, i], course.expected_sd[at, i]
-            _band(panels[i], times, mean, sd, COLOURS[0], "expected before reading")
-            _measured(panels[seen + i], times, record.observations[:, i] - mean)
-            _band(panels[seen + i], times, np.zeros_like(sd), sd, COLOURS[0], "expected before reading")
-            _near(panels[seen + i], course.expected_sd[:, i])
+        for i in range(seen):  # before its first reading nothing is known of a record but the prior
+            mean, sd, y = (part[1:, i] for part in (course.expected[at], course.expected_sd[at], record.observations))
+            _band(panels[i], times[1:], mean, sd, COLOURS[0], "expected before reading")
+            _measured(panels[seen + i], times[1:], y - mean)
+            _band(panels[seen + i], times[1:], np.zeros_like(sd), sd, COLOURS[0], "expected before reading")
         for axes, i in zip(panels[2 * seen :], unseen, strict=False):
             _band(axes, times, course.states[at, i], course.states_sd[at, i], COLOURS[2], "hidden state")
     for axes, values in zip(panels[-record.designs.shape[1] :], record.designs.T, strict=True):
@@ -114,17 +116,19 @@ def _measured(axes: Any, times: np.ndarray, values: np.ndarray) -> None:
     axes.plot(times, values, ".", color="black", markersize=size, markeredgewidth=0, label="measured", zorder=5)
 
 
-def _near(axes: Any, sds: np.ndarray) -> None:
-    """Show five deviations, as they mostly are, either way: one at first may be as wide as the prior."""
-    reach = 5.0 * float(np.median(sds)) or 1.0
-    axes.set_ylim(-reach, reach)
-
-
-def _room(axes: Any, values: np.ndarray) -> None:
-    """Show what was measured and half as much again: a first expectation may be as wide as the prior."""
-    low, high = np.nanmin(values), np.nanmax(values)
-    room = 0.25 * (high - low) or 1.0
-    axes.set_ylim(low - room, high + room)
+def _near(found: Findings, axes: Any, i: int) -> None:
+    """Show all that is off; what is far beyond five deviations, as they mostly are, by its logarithm."""
+    course = found.posterior.course
+    assert course is not None
+    rows = [found.rows(k)[0] for k in range(len(found.records))]
+    sds = np.concatenate([course.expected_sd[at][1:, i] for at in rows])
+    seen = np.concatenate([each.observations[1:, i] for each in found.records])
+    off = seen - np.concatenate([course.expected[at][1:, i] for at in rows])
+    near = 5.0 * float(np.median(sds)) or 1.0
+    most = 1.05 * float(np.nanmax([near, 2.0 * sds.max(), *np.abs(off)]))
+    if most > FAR * near:
+        axes.set_yscale("symlog", linthresh=near)
+    axes.set_ylim(-most, most)
 
 
 def _band(axes: Any, times: np.ndarray, mean: np.ndarray, sd: np.ndarray, colour: str, label: str) -> None:
