@@ -18,7 +18,7 @@ from scipy import special
 import children
 import nestbed as nb
 from nestbed.live import journal as journals
-from nestbed.live import keeping
+from nestbed.live import keeping, reading
 from nestbed.live.safety import Checked
 from nestbed.live.session import _replaced
 from nestbed.numerics import storage
@@ -513,6 +513,15 @@ class Swing:
     def step(self, key, carry, y, u_previous):
         return carry + 1.0, {value} * jnp.cos(carry)[None]  {remark}
 """
+
+
+def test_what_a_session_has_gained_is_read_from_its_folder(tmp_path):
+    with nb.Session(Leak(), nb.policies.PRBS(Leak()), KEY, directory=tmp_path, **SIZES) as session:
+        rig = nb.rigs.Simulated(Leak(), KEY)
+        session.update(rig.reset())
+        run(session, rig, 2)
+        assert reading.read(tmp_path, Leak()).gain is None  # it is kept in the end
+    assert reading.read(tmp_path, Leak()).gain == session.gain != 0.0
 
 
 def test_a_changed_design_is_told_where_it_can_be_seen():

@@ -79,7 +79,7 @@ def session(kept: "Kept", found: "Findings | None", pictures: Sequence[Path]) ->
         sections += reports.measured(found, pictures)
     sections.append(descriptions.system(system))
     if kept.changed:
-        sections.append(Section("Designs that were changed", ["To keep limits:", *kept.changed[:LONGEST]]))
+        sections.append(Section("Designs that would have broken limits", kept.changed[:LONGEST]))
     sections += [Section("The record", _cut(kept), [_record(kept)])] if kept.records else []
     origin = {"policy": kept.policy, "key": [*kept.words], "particles": kept.particles, "horizon": kept.horizon}
     again = [
@@ -103,11 +103,13 @@ def _happened(kept: "Kept", found: "Findings | None") -> list[str]:
             for each in found.marginals
         )
         told_first = found.explanation.sentence[:1].upper() + found.explanation.sentence[1:]
-        words.append(f"By them **{told}** (mean and standard deviation). {told_first}")
+        words.append(
+            f"They gained **{found.gain:.2f} nats**; by them **{told}** (mean and standard deviation). {told_first}"
+        )
     if kept.aborted is not None:
         words.append(f"The session was ended: {kept.aborted.rstrip('.')}.")
     if kept.changed:
-        words.append(f"In {len(kept.changed)} of them the design was changed, so that limits are kept.")
+        words.append(f"In {len(kept.changed)} of them the policy's design would have broken limits too often.")
     return words if count else [*words, "Nothing has been measured after a design, so there is nothing to infer from."]
 
 

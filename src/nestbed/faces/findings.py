@@ -56,6 +56,7 @@ class Findings:
     explanation: Explanation
     untold: str  # a sentence on combinations that the data cannot tell; empty where there are none
     several: str  # sentences on parameters that are in several places apart; empty where there are none
+    gain: float  # in nats, of all experiments one after the other
 
     @property
     def ess(self) -> float:
@@ -114,7 +115,7 @@ class Findings:
             ],
             "correlation": self.correlation.tolist(),
             "log_evidence": self.log_evidence,
-            "nats": float(self.posterior.divergence),
+            "nats": self.gain,
             "ess": self.ess,
             "particles": len(self.draws),
             "hidden_at_the_end": [{"name": name, "mean": mean, "sd": sd} for name, mean, sd in self.hidden],
@@ -152,7 +153,7 @@ def find(key: jax.Array, system: BaseSystem, result: Posterior, records: Sequenc
     untold = _untold(system, np.stack([np.asarray(z) for z in result.belief.position], axis=-1), weights, correlation)
     apart = (sentence(name, places(theta[:, i], weights)) for i, name in enumerate(system.parameter_names))
     several = " ".join(filter(None, apart))
-    told = (explanation, untold, several)
+    told = (explanation, untold, several, float(np.sum(np.asarray(result.gains))))
     return Findings(system, result, records, names, marginals, correlation, theta[chosen], *told)
 
 

@@ -1,7 +1,9 @@
 """The files of a session: its record, and what all of it says."""
 
 import csv
+import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +11,11 @@ import jax
 import numpy as np
 
 from nestbed.evaluation.posterior import posterior
+from nestbed.evaluation.records import Measured
 from nestbed.faces import accounts, results
-from nestbed.faces.findings import find
+from nestbed.faces.findings import Findings, find
 from nestbed.live import reading
+from nestbed.model.system import BaseSystem
 from nestbed.numerics import storage
 
 if TYPE_CHECKING:
@@ -34,16 +38,19 @@ def save_record(session: "Session", folder: Path) -> None:
 
 def _told(session: "Session", folder: Path) -> list[str]:
     """Write what the records say, by `nb.posterior` of all of them at once."""
-    key = session.key
-    measured = session.records
-    observations, designs, times = ([each[i] for each in measured] for i in range(3))
-    result = posterior(key, session.system, observations, designs, times=times)
-    names = [f"record {i}" for i in range(len(measured))]
-    found = find(jax.random.fold_in(key, 2), session.system, result, measured, names)
+    found = findings(session.key, session.system, session.records, session.gain)
     if not reading.holds_session(folder):
         return results.save(found, folder)
     kept = reading.read(folder, session.system)
     return results.save(found, folder, lambda found, pictures: accounts.session(kept, found, pictures))
+
+
+def findings(key: jax.Array, system: BaseSystem, measured: Sequence[Measured], gain: float | None) -> Findings:
+    """Return what all records of a session say, and what it has gained by its own belief, where that is known."""
+    observations, designs, times = ([each[i] for each in measured] for i in range(3))
+    result = posterior(key, system, observations, designs, times=times)
+    found = find(jax.random.fold_in(key, 2), system, result, measured, [f"record {i}" for i in range(len(measured))])
+    return found if gain is None else dataclasses.replace(found, gain=gain)
 
 
 def _record(session: "Session") -> bytes:

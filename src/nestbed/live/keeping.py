@@ -47,7 +47,7 @@ def recall(folder: Path, state: State, entries: list[Entry]) -> int:
     if not file.exists():
         return 0
     try:
-        facts = json.loads(storage.read(file, {"facts": LARGEST})["facts"].tobytes())
+        facts = _facts(file)
         lines = int(facts["lines"])
         if not 0 < lines <= len(entries):
             raise ValueError("it is of other lines")
@@ -61,6 +61,19 @@ def recall(folder: Path, state: State, entries: list[Entry]) -> int:
     state.following = now._replace(learner=found["learner"], rows=int(facts["rows"]))
     state.carry, state.warnings, state.seen = found["carry"], [*facts["warnings"]], np.array(facts["seen"], float)
     return lines
+
+
+def gains(folder: Path, experiments: int) -> list[float] | None:
+    """Return what each experiment gained, in nats; None where the kept state does not know all of them."""
+    try:
+        found = [float(gain) for gain in _facts(folder / FILE)["gains"]]
+    except storage.DAMAGES:
+        return None
+    return found if len(found) == experiments else None
+
+
+def _facts(file: Path) -> Any:
+    return json.loads(storage.read(file, {"facts": LARGEST})["facts"].tobytes())
 
 
 def _retrace(state: State, entries: list[Entry], facts: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nestbed.evaluation.records import Measured
+from nestbed.live import keeping
 from nestbed.live.journal import HEAD, Journal
 from nestbed.live.state import array
 from nestbed.model.system import BaseSystem
@@ -26,9 +27,10 @@ class Kept:
     particles: int
     horizon: int
     records: list[Measured]
-    changed: list[str]  # designs that were changed, and why
+    changed: list[str]  # designs that would have broken limits, and what was given instead
     aborted: str | None
     clocks: tuple[float, float] | None  # when the first and the last line were written, in seconds since 1970
+    gain: float | None  # in nats, by the session's own belief; None where it was not kept
 
     @property
     def experiments(self) -> int:
@@ -52,14 +54,14 @@ def read(folder: Path, system: BaseSystem | None = None) -> Kept:
     known = journal.open({}, mend=False)
     try:
         model = fingerprint.same_system(folder, known["system"], system)
-        return _kept(model, known, journal.entries)
+        return _kept(model, known, journal.entries, folder)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         if isinstance(error, NestbedError):
             raise
         raise NestbedError(f"the session in {folder} is damaged ({error}); restore it from a copy.") from None
 
 
-def _kept(model: BaseSystem, known: dict[str, Any], entries: list[dict[str, Any]]) -> Kept:
+def _kept(model: BaseSystem, known: dict[str, Any], entries: list[dict[str, Any]], folder: Path) -> Kept:
     rest, horizon = np.array(model.rest_design), int(known["horizon"])
     records: list[tuple[list[Any], list[Any], list[float]]] = []
     suggested, changed, aborted, done = rest, [], None, 0
@@ -86,4 +88,6 @@ def _kept(model: BaseSystem, known: dict[str, Any], entries: list[dict[str, Any]
     clocks = [float(each["clock"]) for each in entries if "clock" in each]
     span = (clocks[0], clocks[-1]) if clocks else None
     name, key = str(known["policy"]["name"]), tuple(map(int, known["key"]))
-    return Kept(model, name, key, int(known["particles"]), horizon, measured, changed, aborted, span)
+    gains = keeping.gains(folder, done)
+    gain = None if gains is None else sum(gains)
+    return Kept(model, name, key, int(known["particles"]), horizon, measured, changed, aborted, span, gain)

@@ -104,17 +104,11 @@ def _run(place: Path, system: BaseSystem | None, pictures: Path) -> str:
 
 
 def _session(place: Path, system: BaseSystem | None, pictures: Path) -> str:
-    import jax
-
-    from nestbed.evaluation.posterior import posterior
-    from nestbed.faces import accounts, findings, results
+    from nestbed.faces import accounts, results, sessions
     from nestbed.live import reading
 
     kept = reading.read(place, system)
     if not kept.records:
         return accounts.session(kept, None, [])
-    observations, designs, times = ([each[i] for each in kept.records] for i in range(3))
-    result = posterior(kept.key, kept.system, observations, designs, times=times)
-    names = [f"record {i}" for i in range(len(kept.records))]
-    found = findings.find(jax.random.fold_in(kept.key, 2), kept.system, result, kept.records, names)
+    found = sessions.findings(kept.key, kept.system, kept.records, kept.gain)
     return accounts.session(kept, found, results.draw(found, pictures))

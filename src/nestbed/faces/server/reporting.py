@@ -21,6 +21,7 @@ class Kept(NamedTuple):
     system: Any
     key: Any
     records: Any
+    gain: float
 
 
 class Report(NamedTuple):
@@ -44,7 +45,7 @@ def report(hosted: "Hosted", background: Executor) -> Report:
     if not session.step:
         raise conflict("there is nothing to report before the first experiment.")
     if hosted.report is None or (hosted.report.page.done() and hosted.report.step != session.step):
-        kept = Kept(session.system, session.key, session.records)
+        kept = Kept(session.system, session.key, session.records, session.gain)
         hosted.report = Report(session.step, background.submit(_made, kept, hosted.folder))
     return hosted.report
 

@@ -38,8 +38,8 @@ def lines(found: "Findings") -> list[str]:
         _capital(found.collapsed),
         _capital(found.untold),
         found.several,
-        f"Told in all: {float(found.posterior.divergence):.2f} nats; log-evidence {found.log_evidence:.2f}; ESS "
-        f"{found.ess:.0f} of {len(found.draws)} particles.",
+        f"Gained in all: {found.gain:.2f} nats; log-evidence {found.log_evidence:.2f}; ESS {found.ess:.0f} of "
+        f"{len(found.draws)} particles.",
         f"At the end: {course}." if course else "",
     ]
     return [line for line in told if line]
