@@ -89,7 +89,7 @@ function axes(view, width, height, label, quiet) {
     found.push(s("line", { class: "grid-line", x1: LEFT, x2: width - RIGHT, y1: view.y(value), y2: view.y(value) }));
     found.push(s("text", { x: LEFT - 6, y: view.y(value) + 4, "text-anchor": "end" }, number(value, 3)));
   }
-  for (const value of ticks(view.from, view.to, Math.max(2, Math.min(8, (width - LEFT) / 70)))) {
+  for (const value of ticks(view.from, view.to, Math.max(5, Math.min(8, (width - LEFT) / 70)))) {
     if (view.x(value) > width - RIGHT - 8 * label.length) continue;
     found.push(s("text", { x: view.x(value), y: height - 7, "text-anchor": "middle" }, number(value, 3)));
   }
@@ -117,7 +117,8 @@ function area(x, low, high, view) {
     else { if (run.length) runs.push(run); run = []; }
   }
   const at = (i, values) => `${view.x(x[i]).toFixed(1)} ${view.y(values[i]).toFixed(1)}`;
-  return runs.map((run) => `M${run.map((i) => at(i, high)).join("L")}L${[...run].reverse().map((i) => at(i, low)).join("L")}Z`).join("");
+  const alone = (i) => `M${(view.x(x[i]) - 2).toFixed(1)} ${view.y(high[i]).toFixed(1)}h4V${view.y(low[i]).toFixed(1)}h-4Z`; // it would have no width
+  return runs.map((run) => (run.length === 1 ? alone(run[0]) : `M${run.map((i) => at(i, high)).join("L")}L${[...run].reverse().map((i) => at(i, low)).join("L")}Z`)).join("");
 }
 
 function marks(data, view, width) {

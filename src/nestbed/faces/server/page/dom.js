@@ -24,7 +24,7 @@ export function number(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const text = size >= 1e5 || size < 1e-3 ? value.toExponential(Math.max(0, digits - 2)) : String(Number(value.toPrecision(digits)));
-  return text.replace("-", "−");
+  return text.replaceAll("-", "−");
 }
 
 export const named = (thing) => (thing.unit && thing.unit !== "1" ? `${thing.name} (${thing.unit})` : thing.name);
@@ -38,7 +38,7 @@ export function when(seconds) {
 
 // A number as people type it: empty is null, what is none is NaN; a comma may stand for the point.
 export function typed(text) {
-  const plain = text.trim().replace("−", "-").replace(",", ".");
+  const plain = text.trim().replaceAll("−", "-").replace(",", ".");
   if (plain === "") return null;
   return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(plain) ? Number(plain) : NaN;
 }

@@ -70,7 +70,7 @@ function curve(first) {
     update(row) {
       const x = row.metrics.map((one) => one.iteration), y = row.metrics.map((one) => one.eig), reach = row.metrics.map((one) => 1.96 * (one.eig_error ?? NaN));
       const last = row.metrics[row.metrics.length - 1];
-      facts.textContent = `${row.title} · ${row.done} of ${row.total} iterations${live(row) ? ", training now" : ""}, ${number(last.seconds, 3)} s · seed ${row.seed}`;
+      facts.textContent = `${row.title} · ${row.done} of ${row.total} iterations${live(row) ? ", training now" : ""}, ${number(last.seconds, 3)} s for the last · seed ${row.seed}`;
       words.textContent = sentence(row.verdict) || `After iteration ${last.iteration}: ${number(last.eig, 4)} ± ${number(last.eig_error, 2)} nats.`;
       plot.show({ x, domain: [0, Math.max(1, row.total, x[x.length - 1])], bands: [{ kind: "band-blue", low: y.map((value, i) => value - reach[i]), high: y.map((value, i) => value + reach[i]) }], lines: [{ kind: "blue", y }], points: x.length < 3 ? [{ kind: "blue", y }] : [], words: words.textContent, read: (i) => `${x[i]}: ${number(y[i], 4)} nats` });
       won.hidden = !row.outcome;

@@ -26,7 +26,7 @@ export function show(main) {
     h("fieldset", { class: "card grid" }, h("legend", {}, "Measurements"), h("div", { class: "choice" }, radio("simulated", "from a simulated rig", true), radio("outside", "by hand, or from a program on the rig"))),
     simulated,
     h("details", { class: "card" }, h("summary", {}, "More settings"), h("div", { class: "fields" },
-      field("Risk per experiment", risk, "of breaking a limit"), field("Stop below", stop, "nats still expected; empty: never"), field("Particles", particles), field("Seed", seed, "empty: drawn"))),
+      field("Risk", risk, "of breaking a limit in the whole session"), field("Stop below", stop, "nats still expected; empty: never"), field("Particles", particles), field("Seed", seed, "empty: drawn"))),
     problem, h("div", { class: "row" }, h("button", { class: "main", type: "submit" }, "Begin"), h("a", { href: "#/" }, "Cancel")));
 
   const choose = async () => {
