@@ -4,7 +4,7 @@
     python benchmarks/rigs.py tclab    # the emulator of the temperature-control lab, 20 runs, 85 °C not to be broken
 
 Needs the extras mujoco and tclab. The lab's emulator gets to 81 °C as it is packaged and to 97 °C at its full
-strength, which is used here; there inputs know of no limit and the session alone keeps it. For each input: how often
+strength, near which it is used here; there inputs know of no limit and the session alone keeps it. For each input: how often
 the true values are inside the 95 % intervals of a session, how wide these are, how far the means are from the truth,
 and the same error by a foreign estimator, scipy's least squares on the equations alone. What is done is kept in
 results/rigs and not done again.
@@ -25,6 +25,7 @@ from scipy.optimize import least_squares
 import kept
 import nestbed as nb
 from nestbed.evaluation.violation import complying
+from nestbed.rigs import tclab
 
 PLACE, EXAMPLES = Path("results/rigs"), Path(__file__).parents[1] / "examples" / "rigs"
 RUNS, RISK = 20, 0.01
@@ -48,12 +49,19 @@ def pendulum(run):
 
 
 def lab(run):
-    """Return a system, the true parameters, which are the emulator's own, and the emulator."""
+    """Return a system, the true parameters, and the emulator: its strength and the room's temperature are drawn.
+
+    In one and the same room what the sensor's steps cut off would be the same in all runs, which would then err alike.
+    """
     system = type(nb.systems.load(f"{EXAMPLES / 'temperature_lab.py'}:Lab"))(defaults=nb.Defaults(horizon=LENGTH))
-    truth = {"gain": 255 / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140}
+    draws, example = np.random.default_rng(run), runpy.run_path(str(EXAMPLES / "temperature_lab.py"))
+    strength, room = draws.uniform(235.0, 255.0), example["ROOM"] - draws.uniform(0.0, tclab.STEP)
+    truth = {"gain": strength / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140}
     random.seed(run)  # which the emulator draws its noise from
     with contextlib.redirect_stdout(io.StringIO()):
-        return system, truth, runpy.run_path(str(EXAMPLES / "temperature_lab.py"))["emulator"]()
+        rig = example["emulator"](strength)
+    rig.ambient = rig.lab.Ta = rig.lab._T1 = rig.lab._T2 = rig.lab._H1 = rig.lab._H2 = room
+    return system, truth, rig
 
 
 KINDS = {"mujoco": pendulum, "tclab": lab}

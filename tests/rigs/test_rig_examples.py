@@ -22,9 +22,9 @@ EXAMPLES = pytest.mark.parametrize(
 TRUTH = {
     "GymPendulum": {"mass": 1.2, "length": 0.9},
     "Swing": {"mass": 1.3, "length": 0.6, "damping": 0.3},
-    "Lab": {"gain": 255 / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140, "offset": -0.5 * 0.3223},
+    "Lab": {"gain": 255 / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140, "offset": 0.0},
 }
-"""What the rigs really have; steps of the emulator's readings are cut off, not rounded."""
+"""What the rigs really have."""
 
 
 def made(file, name, maker):

@@ -9,12 +9,16 @@ from jaxtyping import Float
 from nestbed.rigs.base import extra
 
 
+STEP = 0.3223
+"""Kelvin that the converter of the board tells apart; what lies between is cut off."""
+
+
 class TemperatureLab:
     """One heater of the board: the design is its power in %, what is seen is its temperature.
 
     The board itself is `TemperatureLab()`; `TemperatureLab(emulated=True)` runs the package's emulator, as fast as it
-    can. Temperatures are above the first one measured, unless `ambient` says what the room's is. `seconds` is what one
-    experiment lasts.
+    can. Temperatures are above the first one measured, unless `ambient` says what the room's is, and in the middle of
+    the converter's steps, so that what it cuts off is no offset. `seconds` is what one experiment lasts.
     """
 
     def __init__(self, *, seconds: float = 10.0, heater: int = 1, emulated: bool = False, ambient: float | None = None):
@@ -49,7 +53,7 @@ class TemperatureLab:
         (self.lab.Q1 if self.heater == 1 else self.lab.Q2)(percent)
 
     def _temperature(self) -> float:
-        return float(self.lab.T1 if self.heater == 1 else self.lab.T2)
+        return float(self.lab.T1 if self.heater == 1 else self.lab.T2) + 0.5 * STEP
 
     def _seen(self) -> Float[np.ndarray, " 1"]:
         return np.array([self._temperature() - (self.ambient or 0.0)])
