@@ -4,13 +4,14 @@
     python benchmarks/rigs.py tclab    # the emulator of the temperature-control lab, 20 runs, 85 °C not to be broken
 
 Needs the extras mujoco and tclab. The lab's emulator gets to 81 °C as it is packaged and to 97 °C at its full
-strength, near which it is used here; there inputs know of no limit and the session alone keeps it. For each input: how often
-the true values are inside the 95 % intervals of a session, how wide these are, how far the means are from the truth,
-and the same error by a foreign estimator, scipy's least squares on the equations alone. What is done is kept in
+strength, near which it is used here; there inputs know of no limit and the session alone keeps it. For each input: how
+often the true values are inside the 95 % intervals of a session, how wide these are, how far the means are from the
+truth, and the same error by a foreign estimator, scipy's least squares on the equations alone. What is done is kept in
 results/rigs and not done again.
 """
 
 import contextlib
+import functools
 import io
 import random
 import runpy
@@ -35,9 +36,15 @@ PARTICLES, LENGTH = {"mujoco": 512, "tclab": 128}, 40
 """Samples for which the binary signal holds a value; particles; samples of a session at the lab."""
 
 
+@functools.cache
+def load(file, name):
+    """Return an example's system, the same for all runs: another one would be compiled anew, and kept."""
+    return nb.systems.load(f"{file}:{name}")
+
+
 def pendulum(run):
     """Return a system, the true parameters and a rig that has them."""
-    system = nb.systems.load(f"{EXAMPLES / 'mujoco_pendulum.py'}:Swing")
+    system = load(EXAMPLES / "mujoco_pendulum.py", "Swing")
     draws = np.random.default_rng(run)
     truth = {
         "mass": 1.0 * np.exp(0.3 * draws.standard_normal()),
@@ -53,7 +60,7 @@ def lab(run):
 
     In one and the same room what the sensor's steps cut off would be the same in all runs, which would then err alike.
     """
-    system = type(nb.systems.load(f"{EXAMPLES / 'temperature_lab.py'}:Lab"))(defaults=nb.Defaults(horizon=LENGTH))
+    system = load(EXAMPLES / "temperature_lab.py", "Lab").replace(defaults=nb.Defaults(horizon=LENGTH))
     draws, example = np.random.default_rng(run), runpy.run_path(str(EXAMPLES / "temperature_lab.py"))
     strength, room = draws.uniform(235.0, 255.0), example["ROOM"] - draws.uniform(0.0, tclab.STEP)
     truth = {"gain": strength / 5720, "loss": 1 / 20, "exchange": 1 / 100, "lag": 1 / 140}

@@ -454,6 +454,58 @@ def test_improbable_readings_are_told_by_name():
     assert session.history[-1].p[0] < 1e-9
 
 
+def test_a_reading_that_nothing_explains_is_refused(tmp_path):
+    """And leaves no trace: the same session without it goes on alike; a first one too."""
+    rows = [0.9, 0.7, 0.8]
+    ends = []
+    for folder, slips in (("one", ()), ("two", (1e4, 1e300))):
+        with nb.Session(Leak(), Counter(), KEY, directory=tmp_path / folder, **SIZES) as session:
+            session.update([1.0])
+            for y in rows:
+                session.suggest()
+                for slip in slips:
+                    with pytest.raises(nb.NestbedError, match=r"level = .* no parameters of Leak explain it"):
+                        session.update([slip])
+                session.update([y])
+            ends.append(facts(session))
+    assert ends[0] == ends[1]
+    with pytest.raises(nb.NestbedError, match="too much for its noise"):
+        nb.Session(Leak(), Counter(), KEY, **SIZES).update([1e300])
+    with pytest.raises(nb.NestbedError, match="from what Cart shows at first"):
+        nb.Session(Cart(), nb.policies.PRBS(Cart()), KEY, **SIZES).update([1e3])
+
+
+@pytest.mark.slow
+def test_where_the_belief_learns_later_such_a_reading_counts_as_not_measured(tmp_path):
+    """Also once the session is opened again, by its journal or by the state that was kept."""
+    given = {"directory": tmp_path, "posterior": "later", **SIZES}
+    with nb.Session(Leak(), Counter(), KEY, **given) as session:
+        session.update([1.0])
+        for y in (0.9, 1e300, 0.8):
+            session.suggest()
+            session.update([y])
+        session.catch_up()
+        known = facts(session)
+    assert "no parameters of Leak explain it" in session.warnings[0]
+    assert "It counts as not measured." in session.warnings[0]
+    for kept in (True, False):
+        if not kept:
+            (tmp_path / keeping.FILE).unlink()
+        with nb.Session(Leak(), Counter(), KEY, **given) as session:
+            assert np.isnan(session.history[1].observation[0])
+            assert str(facts(session)) == str(known)
+            assert np.isfinite(session.posterior.mean["rate"])
+
+
+def test_designs_applied_outside_the_box_are_told_and_count():
+    session = nb.Session(Leak(), Counter(), KEY, **SIZES)
+    session.update([1.0])
+    session.suggest()
+    session.update([0.9], applied=[3.0])
+    assert "experiment 0: flow = 3 was applied, outside the box from -1 to 1" in session.warnings[0]
+    assert session.records[0].designs[0].tolist() == [3.0]
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [

@@ -44,6 +44,13 @@ def test_discrete_actions_are_refused():
         rigs.Gymnasium("CartPole-v1")
 
 
+def test_simulated_sensors_show_the_steps_of_their_resolution():
+    system = nb.systems.load("heater")
+    rig = rigs.Simulated(system, jax.random.key(0))
+    shown = np.array([rig.reset(), *(rig.apply([50.0]) for _ in range(5))]) / system.resolution["temperature"]
+    np.testing.assert_allclose(shown, np.round(shown), atol=1e-9)
+
+
 def test_a_mujoco_model_is_a_rig():
     """At rest nothing moves; a push for one step leaves a speed of about τ t / I, where I = m l² / 3, at its end."""
     pytest.importorskip("mujoco")

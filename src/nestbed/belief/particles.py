@@ -92,6 +92,25 @@ def surprise(
     return jnp.stack(found, axis=-1)
 
 
+def foretold(
+    likelihood: Likelihood, state: Cloud, u: Float[Array, "N du"]
+) -> tuple[Float[Array, "N dy"], Float[Array, "N dy"], Float[Array, " N"]]:
+    """Return the mean and the standard deviation of each component of the next outcome, over all particles.
+
+    Also the log-density of what was seen and is counted only with that outcome.
+    """
+    weighted = state.log_weights + likelihood.outstanding(state.carry)
+    outstanding = jax.nn.logsumexp(weighted, axis=-1)
+    weights = jnp.exp(weighted - outstanding[:, None])
+    found = []
+    for mean, variance in zip(*likelihood.predict(state.carry, components(u), state.theta), strict=True):
+        middle = jnp.sum(weights * mean, axis=-1, keepdims=True)
+        spread = jnp.sum(weights * (variance + (mean - middle) ** 2), axis=-1)
+        found.append((middle[:, 0], jnp.sqrt(spread)))
+    means, deviations = (jnp.stack(part, axis=-1) for part in zip(*found, strict=True))
+    return means, deviations, outstanding
+
+
 def expected_gains(
     key: jax.Array, likelihood: Likelihood, state: Cloud, u: Float[Array, "N C du"], outcomes: int
 ) -> Float[Array, "N C"]:

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nestbed import belief as beliefs
-from nestbed.belief import learning
-from nestbed.belief.base import Belief
+from nestbed.belief import learning, particles
+from nestbed.belief.base import FAR, Belief
 from nestbed.belief.learning import Learner
 from nestbed.evaluation import records
 from nestbed.likelihood.base import Record
@@ -33,6 +33,10 @@ class Said(NamedTuple):
 
     surprise: Float[np.ndarray, " dy"]  # where it lay in what was predicted, as standard normal numbers
     gain: float  # in nats
+    odds: float  # logarithm of how much likelier it is if anything may happen, with tails that never end
+    possible: bool  # whether any parameters explain it, so that the belief has numbers still
+    mean: Float[np.ndarray, " dy"]  # of what was predicted, over particles
+    sd: Float[np.ndarray, " dy"]
 
 
 class Following(NamedTuple):
@@ -80,17 +84,18 @@ def take_in(
         row = (u if now.even else np.append(u, length / parts))[None]
         seen = (y if part == parts - 1 else np.full(len(y), np.nan))[None]
         now = _with_room(now)
-        learner, surprise, gained = _take_in(key, now.belief, now.learner, np.int32(now.rows), row, seen)
+        learner, gained, said = _take_in(key, now.belief, now.learner, np.int32(now.rows), row, seen)
         now = now._replace(learner=learner, rows=now.rows + 1)
-        gain += float(gained[0])
-    return now, Said(np.asarray(surprise[0]), gain)
+        gain += float(gained)
+    surprise, mean, sd, odds, possible = map(np.asarray, said)
+    return now, Said(surprise, gain, float(odds), bool(possible), mean, sd)
 
 
 def begin_again(key: jax.Array, now: Following, y: Float[np.ndarray, " dy"]) -> Following:
     """Return what is known once the rig was brought to its start again, where y is seen."""
     now = _with_room(now)
     row = np.append(np.array(now.belief.system.rest_design), 0.0)
-    learner, _, _ = _take_in(key, now.belief, now.learner, np.int32(now.rows), row[None], y[None])
+    learner, *_ = _take_in(key, now.belief, now.learner, np.int32(now.rows), row[None], y[None])
     return now._replace(learner=learner, rows=now.rows + 1)
 
 
@@ -113,11 +118,21 @@ def _start(key: jax.Array, belief: Belief, first: Float[Array, "1 dy"], room: in
 
 @eqx.filter_jit
 def _take_in(key: jax.Array, belief: Belief, learner: Learner, t: Any, u: Any, y: Any) -> Any:
-    key = jax.random.fold_in(key, t)
-    surprise = belief.surprise(learner.belief, u, y)
+    """Return what is known after one more row, and what that said.
+
+    What may happen beside the model is a Cauchy distribution about what was predicted: whatever the model, its own
+    outcomes have odds of e^a or more for it with probability e^−a at most.
+    """
+    key, before = jax.random.fold_in(key, t), learner.belief
+    surprise = belief.surprise(before, u, y)
+    mean, sd, outstanding = particles.foretold(belief.likelihood, before, u)
     learner, _ = learning.rejuvenate(key, belief, learner, t)
     learner, evidence, _ = learning.observe(key, belief, learner, t, u, y)
-    return learner, surprise, evidence.gain(belief.likelihood, "general")
+    anything = jnp.nansum(-jnp.log(jnp.pi * sd) - jnp.log1p(((y - mean) / sd) ** 2), axis=-1) + outstanding
+    whole = jnp.isfinite(jnp.max(learner.belief.log_weights)) & (jnp.abs(evidence.log_predictive[0]) <= FAR)
+    odds = anything - evidence.log_predictive
+    gain = evidence.gain(belief.likelihood, "general")
+    return learner, gain[0], (surprise[0], mean[0], sd[0], odds[0], whole)
 
 
 def rows_of(now: Following) -> Record:

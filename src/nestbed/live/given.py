@@ -4,12 +4,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from nestbed import likelihood as likelihoods
+from nestbed.belief.base import FAR
+from nestbed.likelihood.base import Record
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
+from nestbed.numerics import programs
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
 from nestbed.policies.signals import Replay
+
+FARTHEST = math.sqrt(2.0 * FAR)
+"""Standard deviations that leave an outcome a density that no outcome of a model has."""
+DRAWS = 256
+"""Draws of the prior by which first observations are judged."""
 
 
 def values(found: Any, what: str, names: tuple[str, ...], missing: bool = False) -> np.ndarray:
@@ -22,6 +32,30 @@ def values(found: Any, what: str, names: tuple[str, ...], missing: bool = False)
         i = int(np.argmax(bad))
         raise NestbedError(f"the {what} has {names[i]} = {numbers[i]}; give a finite number.")
     return numbers
+
+
+def first(system: BaseSystem, seen: np.ndarray) -> None:
+    """Raise where a record cannot begin with an observation: it is too large, or too far from the start."""
+    likelihood = likelihoods.of(system)
+    if not system.hidden:
+        rows = jnp.asarray(np.stack([seen, seen]))[None]
+        return likelihood.check_record(Record(rows, jnp.asarray(system.rest_design)[None, None]))
+    means, variances = (np.array([np.broadcast_to(v, DRAWS) for v in part]) for part in _expected_first(system))
+    middle = means.mean(axis=1)
+    sd = np.sqrt(variances.mean(axis=1) + means.var(axis=1))
+    off = np.nan_to_num(np.abs(seen - middle) / sd)
+    if (off > FARTHEST).any():
+        i = int(np.argmax(off))
+        raise NestbedError(
+            f"{system.observation_names[i]} = {seen[i]:g} is {off[i]:.2g} standard deviations from what {system.name} "
+            f"shows at first, {middle[i]:.3g}; check its unit and sign, or give it as not measured."
+        )
+    return None
+
+
+@programs.cached(maxsize=64)
+def _expected_first(system: BaseSystem) -> Any:
+    return likelihoods.of(system).first_expected(tuple(value[:DRAWS] for value in system.parameters.draws))
 
 
 def line(system: BaseSystem, entry: dict[str, Any]) -> None:

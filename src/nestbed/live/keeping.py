@@ -33,6 +33,7 @@ def keep(folder: Path, state: State, lines: int) -> None:
         "warnings": state.warnings,
         "seen": np.asarray(state.seen).tolist(),
         "residuals": [each.tolist() for each in state.residuals],
+        "missing": [np.isnan(each.observation).tolist() for each in state.history],
         "gains": [each.gain for each in state.history],
     }
     arrays = storage.pack({"learner": now.learner, "carry": state.carry})
@@ -78,7 +79,7 @@ def _facts(file: Path) -> Any:
 
 def _retrace(state: State, entries: list[Entry], facts: dict[str, Any]) -> None:
     """Go through lines without computing anything."""
-    known = iter(zip(facts["residuals"], facts["gains"], strict=True))
+    known = iter(zip(facts["residuals"], facts["missing"], facts["gains"], strict=True))
     for entry in entries:
         if entry["kind"] == "first":
             state.first, state.times = array(entry["y"]), [float(entry["time"])]
@@ -87,7 +88,8 @@ def _retrace(state: State, entries: list[Entry], facts: dict[str, Any]) -> None:
             state.risked += float(entry.get("risk", 0.0))
         elif entry["kind"] == "update":
             row = state.row(entry)
-            surprise, gain = next(known)
+            surprise, missing, gain = next(known)
+            row = row._replace(observation=np.where(missing, np.nan, row.observation))
             state.times.append(row.time)
             state.previous, state.suggested = row.applied, None
             state.remember(row, np.array(surprise, float), float(gain))

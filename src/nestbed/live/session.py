@@ -22,7 +22,7 @@ from nestbed.live import given, head, keeping, outlook, safety, warming
 from nestbed.live.journal import Journal
 from nestbed.live.knowledge import Knowledge
 from nestbed.live.outlook import Outlook
-from nestbed.live.state import Entry, State, Step, plain
+from nestbed.live.state import Entry, Learned, State, Step, plain
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
@@ -87,7 +87,7 @@ class Session:
         at_least_one(horizon=length, particles=particles)
         ready, self.key = prepare(chosen, system, length), noise.as_key(key)
         self._state = State(system, ready, self.key, length, particles=particles, alarm=alarm, gaps=gaps)
-        self._closing = contextlib.ExitStack()
+        self._closing, self._later = contextlib.ExitStack(), posterior == "later"
         folder = None if directory is None else storage.writable(Path(directory))
         if folder is not None:
             self._closing.enter_context(storage.locked(folder))
@@ -96,7 +96,7 @@ class Session:
         self._warm, self._heard = False, 0.0
         self._learning: list[Future[None]] = []  # what the belief does not know yet
         self._open(head.policy(chosen, ready))
-        if posterior == "later":
+        if self._later:
             worker = self._closing.enter_context(ThreadPoolExecutor(1))
             self._state.do = lambda work: self._postpone(worker, work)
 
@@ -131,11 +131,13 @@ class Session:
 
         Before the first `suggest` this is the first observation. `applied` is the design that was really applied, if
         it is not the one suggested; `time` when it was seen, in the model's unit, if not one step after the last.
+        A reading that no parameters explain is refused; where the belief learns "later" it counts as not measured.
         """
         state = self._state
         seen = given.values(y, "observation", self.system.observation_names, missing=True)
         entry: Entry = {"y": plain(seen), "clock": clocks.time()}
         if state.following is None and applied is None:
+            given.first(self.system, seen)
             self._take({"kind": "first", **entry, "time": self._time(time)})
             return
         if applied is not None:
@@ -145,13 +147,20 @@ class Session:
                 "no design was suggested since the last update; call suggest() first, or say by applied=... which was."
             )
         self._begun()
-        self._take({"kind": "update", **entry, "time": self._time(time)})
+        entry = {"kind": "update", **entry, "time": self._time(time)}
+        learned = None
+        if not self._later:
+            learned, why = state.tried(entry)
+            if why:
+                raise NestbedError(why)
+        self._take(entry, learned)
         if np.isnan(seen).any():
             self.catch_up()  # what the policy is shown in its place is what the belief expects
 
     def restart(self, y: Any) -> None:
         """Go on with the rig at its start again, where this is seen: the record begins anew, the belief stays."""
         seen = given.values(y, "observation", self.system.observation_names, missing=True)
+        given.first(self.system, seen)
         self._begun()
         self._take({"kind": "restart", "y": plain(seen), "clock": clocks.time()})
 
@@ -299,7 +308,7 @@ class Session:
             first = plain(self._state.unmeasured())
             self._take({"kind": "first", "y": first, "time": 0.0, "clock": clocks.time()})
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: Entry, learned: Learned | None = None) -> None:
         """Write down what happened, then let it happen."""
         before = self._journal.trouble
         self._journal.add(entry)
@@ -307,7 +316,7 @@ class Session:
             self._state.warnings.append(self._journal.trouble)
         if entry["kind"] not in ("suggest", "update"):
             self.catch_up()
-        self._state.happen(entry)
+        self._state.happen(entry, learned)
         if "clock" in entry:
             self._heard = clocks.monotonic()
         self._known += 1

@@ -34,6 +34,15 @@ class Step(NamedTuple):
     gain: float  # in nats
 
 
+class Learned(NamedTuple):
+    """What an experiment makes of what is known."""
+
+    row: Step
+    following: Following
+    said: following.Said
+    seen: Float[np.ndarray, " dy"] | None  # what the policy is shown where not all was measured
+
+
 class State:
     """Where a session is; `happen` moves it on."""
 
@@ -98,12 +107,12 @@ class State:
         self.chosen = self.act(self.keys[0], self.step, self.carry, self.seen, self.previous)
         return np.asarray(self.chosen[1], float)
 
-    def happen(self, entry: Entry) -> None:
-        """Do what a line of the journal says."""
+    def happen(self, entry: Entry, learned: Learned | None = None) -> None:
+        """Do what a line of the journal says; what is `learned` of it may be known already."""
         {
             "first": self._begin,
             "suggest": self._decide,
-            "update": self._learn,
+            "update": lambda entry: self._learn(entry, learned),
             "restart": self._restart,
             "rest": self._rest,
             "abort": self._end,
@@ -130,13 +139,26 @@ class State:
         if entry["why"]:
             self.warnings.append(f"experiment {self.step}: {entry['why']}")
 
-    def _learn(self, entry: Entry) -> None:
+    def _learn(self, entry: Entry, learned: Learned | None) -> None:
         row = self.row(entry)
+        self.warnings += self._outside(row.applied)
         length = row.time - self.times[-1]
         self.times.append(row.time)
         self.previous, self.suggested = row.applied, None
         self.seen = np.where(np.isnan(row.observation), np.asarray(self.seen), row.observation)
-        self.do(lambda: self._absorb(row, length))
+        self.do(lambda: self._absorb(row, length, learned))
+
+    def _outside(self, applied: Float[np.ndarray, " du"]) -> list[str]:
+        """Say what was applied outside the box; it counts as it was."""
+        box = self.system.designs
+        return [
+            f"experiment {self.step}: {name} = {value:g} was applied, outside the box from {low:g} to {high:g}; it "
+            "counts as it was."
+            for name, value, low, high, fine in zip(
+                box.names, applied, box.low, box.high, box.contains(applied), strict=True
+            )
+            if not fine
+        ]
 
     def _restart(self, entry: Entry) -> None:
         y = array(entry["y"])
@@ -158,20 +180,38 @@ class State:
         applied = array(entry["applied"]) if "applied" in entry else suggested
         return Step(suggested, applied, array(entry["y"]), float(entry["time"]), np.empty(0), math.nan)
 
-    def _absorb(self, row: Step, length: float) -> None:
-        """Let the belief know an experiment."""
+    def tried(self, entry: Entry) -> tuple[Learned, str]:
+        """Return what an experiment would make of what is known, and why its reading cannot be one, or nothing."""
+        row = self.row(entry)
+        learned = self._learned(row, row.time - self.times[-1])
+        return learned, watching.impossible(self.system, row.observation, learned.said)[1]
+
+    def _learned(self, row: Step, length: float) -> Learned:
         assert self.following is not None
-        missing = np.isnan(row.observation)
-        short = self.system.step / length > self.following.finer * (1.0 + SAME) and bool(self.system.delay)
-        if short or (self.following.even and (missing.any() or abs(length / self.system.step - 1.0) > SAME)):
-            finer = max(self.following.finer, 1 << math.ceil(math.log2(self.system.step / length))) if short else None
-            self.following = self._in_rows(finer=finer or self.following.finer)
+        now, missing, seen = self.following, np.isnan(row.observation), None
+        short = self.system.step / length > now.finer * (1.0 + SAME) and bool(self.system.delay)
+        if short or (now.even and (missing.any() or abs(length / self.system.step - 1.0) > SAME)):
+            finer = max(now.finer, 1 << math.ceil(math.log2(self.system.step / length))) if short else None
+            now = self._in_rows(finer=finer or now.finer)
         if missing.any():
-            self.seen = np.where(missing, following.expected(self.following, row.applied), row.observation)
-        self.following, said = following.take_in(self.keys[1], self.following, row.applied, row.observation, length)
-        self.remember(row, said.surprise, said.gain)
-        residuals = np.stack(self.residuals)
-        if words := watching.sentence(self.system.observation_names, residuals, self.horizon, self.alarm):
+            seen = np.where(missing, following.expected(now, row.applied), row.observation)
+        now, said = following.take_in(self.keys[1], now, row.applied, row.observation, length)
+        return Learned(row, now, said, seen)
+
+    def _absorb(self, row: Step, length: float, learned: Learned | None) -> None:
+        """Let the belief know an experiment; readings that it cannot know by now count as not measured."""
+        learned = learned or self._learned(row, length)
+        while (found := watching.impossible(self.system, learned.row.observation, learned.said))[1]:
+            self.warnings.append(f"experiment {len(self.history)}: {found[1]} It counts as not measured.")
+            y = learned.row.observation.copy()
+            y[found[0]] = math.nan
+            learned = self._learned(row._replace(observation=y), length)
+        row, self.following, said, seen = learned
+        self.seen = self.seen if seen is None else seen
+        done = len(self.history)
+        self.remember(row, watching.borne_out(said.surprise, done, said.odds), said.gain)
+        terms = self.system.observation_names, np.stack(self.residuals), self.horizon, self.alarm
+        if words := watching.sentence(*terms, said.odds):
             self.warnings.append(words)
 
     def remember(self, row: Step, surprise: Float[np.ndarray, " dy"], gain: float) -> None:

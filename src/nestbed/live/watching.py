@@ -3,7 +3,8 @@
 Single readings are looked at as they come, and the record as a whole (`explaining.py`) each time it has become half as
 long again. Half of the stated chance of a false alarm is spent on each: over all readings of the horizon, and over
 all looks at it, so that a whole session of the model itself is called improbable with at most that probability, as far
-as particles predict well.
+as particles predict well. Those of the prior end before its tails do, so that the first readings must also have odds
+against the model, by evidences that no particles bound: as rare under the model as e to minus them (`following.py`).
 """
 
 import math
@@ -14,9 +15,16 @@ from jaxtyping import Float
 from scipy import special
 
 from nestbed.evaluation import explaining
+from nestbed.live.following import Said
+from nestbed.model.system import BaseSystem
 
 FIRST, LONGER = 10, 1.5
 """Experiments before the record is looked at first, and how much longer it is at each next time."""
+
+USUAL = 2.0
+"""Deviations that first residuals may have whatever their odds: particles end further out."""
+LARGEST = 690.0
+"""Odds beyond which they are all alike: e to minus them is still a number."""
 
 
 def looks(horizon: int) -> list[int]:
@@ -33,12 +41,36 @@ def p_values(surprise: Float[np.ndarray, " dy"]) -> Float[np.ndarray, " dy"]:
     return np.asarray(2.0 * special.ndtr(-np.abs(surprise)))
 
 
-def sentence(names: Sequence[str], residuals: Float[np.ndarray, "T dy"], horizon: int, alarm: float) -> str:
+def borne_out(surprise: Float[np.ndarray, " dy"], done: int, odds: float) -> Float[np.ndarray, " dy"]:
+    """Return residuals after `done` others, the first ones far off no further than the odds bear out."""
+    if done >= explaining.EARLY or math.isnan(odds):
+        return surprise
+    most = max(USUAL, -float(special.ndtri(0.5 * math.exp(-min(max(odds, 0.0), LARGEST)))))
+    return np.clip(surprise, -most, most)
+
+
+def impossible(system: BaseSystem, y: Float[np.ndarray, " dy"], said: Said) -> tuple[int, str]:
+    """Return which reading no parameters explain, and the same as a sentence; "" if some do."""
+    if said.possible or np.isnan(y).all():
+        return 0, ""
+    off = np.abs(y - said.mean) / said.sd
+    i = int(np.argmax(np.where(np.isnan(y), -np.inf, np.nan_to_num(off))))
+    return i, (
+        f"{system.observation_names[i]} = {y[i]:g} is {off[i]:.2g} standard deviations from what was predicted, "
+        f"{said.mean[i]:.3g}, and no parameters of {system.name} explain it; check its unit and sign and the design "
+        "that was applied, or give it as not measured."
+    )
+
+
+def sentence(
+    names: Sequence[str], residuals: Float[np.ndarray, "T dy"], horizon: int, alarm: float, odds: float = math.inf
+) -> str:
     """Return what is improbable in the last experiment or in the record up to it, or nothing."""
     count = len(residuals)
     p = p_values(residuals[-1])
     level = 0.5 * alarm / (max(horizon, count) * len(names))
-    if np.isfinite(p).any() and count > explaining.EARLY and np.nanmin(p) < level:
+    known = count > explaining.EARLY or odds > -math.log(level)
+    if np.isfinite(p).any() and known and np.nanmin(p) < level:
         i = int(np.nanargmin(p))
         return (
             f"experiment {count - 1}: {names[i]} is {abs(residuals[-1, i]):.1f} standard deviations from what was "

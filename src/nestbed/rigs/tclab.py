@@ -8,7 +8,6 @@ from jaxtyping import Float
 
 from nestbed.rigs.base import extra
 
-
 STEP = 0.3223
 """Kelvin that the converter of the board tells apart; what lies between is cut off."""
 

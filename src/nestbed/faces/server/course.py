@@ -30,6 +30,7 @@ class Course:
     def __init__(self, folder: Path):
         self.file = folder / FILE
         self.lines: list[dict[str, Any]] = []
+        self.predicted: dict[int, dict[str, Any]] = {}  # of steps whose design was not the one suggested
         if self.file.exists():
             self._read()
 
@@ -63,6 +64,8 @@ class Course:
     def note(self, session: "Session", design: np.ndarray | None) -> None:
         """Keep what is known after the last step; the design is that of the next, None: there is none."""
         line = describe(session, design)
+        if predicted := self.predicted.pop(session.step, None):
+            line["predicted"] = plain(predicted)
         self._place(line, session.step)
         try:
             storage.append(self.file, json.dumps(line, allow_nan=False).encode() + b"\n", flush=False)

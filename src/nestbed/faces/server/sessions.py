@@ -93,7 +93,8 @@ async def course(id: Id, request: Request, since: Annotated[int, Query(ge=0, le=
     """Return how it went, a line for each step from `since` on.
 
     `y` and `u` are what was seen and applied, `parameters` have mean, standard deviation and 95 %, `states` that are
-    hidden mean and standard deviation, `next` mean and 95 % of what was predicted for the next step.
+    hidden mean and standard deviation, `next` mean and 95 % of what was predicted for the next step, and
+    `predicted` of this one where another design was applied than was suggested.
     """
     return [line for line in _desk(request).hosted(id).course.lines if line["step"] >= since]
 

@@ -22,7 +22,7 @@ function seen(one, state) {
   const last = state.session.step;
   const steps = Array.from({ length: domain(state)[1] + 1 }, (_, i) => i);
   const at = (values) => { const found = Array(steps.length).fill(null); for (const [i, value] of values) if (i < found.length) found[i] = value; return found; };
-  const predicted = (k) => at(course.filter((line) => line.next).map((line) => [line.step + 1, line.next[one.name][k]]));
+  const predicted = (k) => at(course.flatMap((line) => [line.predicted && [line.step, line.predicted[one.name][k]], line.next && [line.step + 1, line.next[one.name][k]]].filter(Boolean)));
   const y = at(course.filter((line) => line.y).map((line) => [line.step, line.y[one.name]]));
   const [mean, low, high] = [0, 1, 2].map(predicted);
   const next = mean[last + 1] === undefined || mean[last + 1] === null ? "" : ` Next: predicted ${number(mean[last + 1], 3)}, 95 % from ${number(low[last + 1], 3)} to ${number(high[last + 1], 3)}.`;
