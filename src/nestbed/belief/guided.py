@@ -172,7 +172,8 @@ class Guided(Belief):
         """Fit and draw anew where the weights are degenerate; by a mixture where one Gaussian does not fit."""
         gauss_key, mixture_key = jax.random.split(key)
         count = state.fresh.shape[0]
-        degenerate = state.ess < self.threshold * state.fresh
+        least = 0.0 if self.simulated else GOOD * self.particles  # draws that were poor are not to be the measure
+        degenerate = state.ess < self.threshold * jnp.maximum(state.fresh, least)
 
         def by_gaussian(i: Int[Array, ""], taken: Any, earlier: Any, seen: Record) -> Any:
             fitted, elsewhere = self._fitted(gauss_key, LANES * i, earlier, taken, seen, t)
@@ -471,14 +472,18 @@ def _likeliest(system: BaseSystem, cloud: GuidedParticles) -> Float[Array, "C d"
 
 
 def _attempted(attempt: Any, state: GuidedParticles, fault: Fault) -> Any:
-    """Draw until nothing is poor: from fits, around the old particles, then around what that gave."""
+    """Draw until nothing is poor: from fits, around the old particles, then around what that gave.
+
+    What stays poor is the best of it, or the old particles where they are better.
+    """
 
     def turn(so_far: Any) -> Any:
         n, kept, poor, fault = so_far
         cloud = jax.tree.map(lambda old, new: jnp.where(n == 1, old, new), state, kept)
         fresh, lacking, found = attempt(n, cloud)
         fault = jax.tree.map(lambda old, new: jnp.where(fault.faulty, old, new), fault, found)
-        return n + 1, proposal.where(poor, fresh, kept), poor & lacking, fault
+        better = poor & (~lacking | (fresh.ess > kept.ess))
+        return n + 1, proposal.where(better, fresh, kept), poor & lacking, fault
 
     begun = jnp.zeros((), jnp.int32), state, jnp.ones(state.ess.shape, bool), fault
     return jax.lax.while_loop(lambda so_far: (so_far[0] <= REDRAWN) & jnp.any(so_far[2]), turn, begun)[1:]
