@@ -9,7 +9,7 @@ from scipy import stats
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
-from nestbed.belief import Guided, learning, mixture, particles, proposal
+from nestbed.belief import Guided, guided, learning, mixture, particles, proposal
 from nestbed.likelihood import history
 from nestbed.likelihood.simulation import simulate
 from toys import Banana, Constant, Drive, Leak, Squared, z_score
@@ -294,3 +294,33 @@ def test_a_shoulder_beside_the_fit_is_not_missed():
     assert abs(z_score(np.asarray(found.log_predictive[:, 0]) - np.log(evidence))) < 5.0
     assert abs(np.asarray(found.log_predictive).mean() - np.log(evidence)) < 0.02
     assert abs(np.asarray(found.divergence).mean() - divergence) < 0.05
+
+
+def test_poor_draws_of_a_given_record_are_drawn_again():
+    """A belief of which one particle is left, drawn so: the next outcome makes it whole."""
+    system = Leak()
+    _, record = records(system, 4, 4)
+    belief = Guided(system, 64).of_given_records()
+    learner = learning.start(KEY, belief, record.observations[:, 0], 4)
+    for t in range(4):
+        if t == 3:
+            alone = jnp.full((4, 64), -jnp.inf).at[:, 0].set(0.0)
+            state = learner.belief._replace(log_weights=alone, ess=jnp.ones(4), fresh=jnp.ones(4))
+            learner = learner._replace(belief=state)
+        u, y = record.designs[:, t], record.observations[:, t + 1]
+        learner, _, _ = learning.observe(KEY, belief, learner, jnp.asarray(t), u, y)
+    assert (learner.belief.ess > 16.0).all()
+
+
+def test_what_fits_no_better_than_the_old_particles_leaves_them():
+    """Every attempt is poor, the second the best of them: it stays where it is better than what was there."""
+    belief = Guided(Leak(), 64).of_given_records()
+    old = belief.init(KEY, jnp.ones((2, 1)))._replace(ess=jnp.array([5.0, 30.0]))
+
+    def attempt(n, cloud):
+        fresh = jax.tree.map(lambda leaf: leaf, old)._replace(ess=jnp.array([2.0, 9.0, 3.0, 1.0])[n] + jnp.zeros(2))
+        return fresh, jnp.ones(2, bool), belief._no_fault
+
+    kept, poor, _ = guided._attempted(attempt, old, belief._no_fault)
+    assert kept.ess.tolist() == [9.0, 30.0]
+    assert poor.all()
