@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from nestbed import likelihood as likelihoods
@@ -38,8 +37,8 @@ def first(system: BaseSystem, seen: np.ndarray) -> None:
     """Raise where a record cannot begin with an observation: it is too large, or too far from the start."""
     likelihood = likelihoods.of(system)
     if not system.hidden:
-        rows = jnp.asarray(np.stack([seen, seen]))[None]
-        return likelihood.check_record(Record(rows, jnp.asarray(system.rest_design)[None, None]))
+        rows: Any = np.stack([seen, seen])[None], np.array(system.rest_design)[None, None]
+        return likelihood.check_record(Record(*rows))
     means, variances = (np.array([np.broadcast_to(v, DRAWS) for v in part]) for part in _expected_first(system))
     middle = means.mean(axis=1)
     sd = np.sqrt(variances.mean(axis=1) + means.var(axis=1))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nestbed.evaluation import explaining
-from nestbed.live import following, outlook, safety, watching
+from nestbed.live import following, given, outlook, safety, watching
 from nestbed.live.knowledge import Knowledge
 from nestbed.live.state import State, plain
 
@@ -15,6 +15,7 @@ def warm(state: State, risk: float) -> None:
     trial.happen({"kind": "first", "y": plain(trial.typical()), "time": 0.0})
     for _ in range(2):
         _step(trial, risk)
+    given.first(state.system, trial.typical())
     now = trial.following
     assert now is not None
     known = Knowledge(state.system, now)
