@@ -27,8 +27,10 @@ from nestbed.numerics.errors import outside
 
 ALARM = 1e-4
 """Probability that an exact filter is warned of, at most."""
-RECORDS, PARTICLES, LONGEST = 16, 512, 50
+RECORDS, PARTICLES, LONGEST = 32, 512, 50
 """Simulated records, state particles for each, and experiments at most."""
+CORNERS = 5
+"""Corners of the box that some of the records visit."""
 LOST = 1000.0
 """Nats that a filter misses which has no finite density for a record where particles have one."""
 FAR = 1.2
@@ -84,11 +86,16 @@ def judged(
 ) -> Adequacy:
     """Simulate records at draws of the prior, and weigh each by the Gaussian filter and by so many state particles.
 
-    Half of them try new designs at every step, and half keep a corner of the box.
+    A quarter of them try new designs at every step, a quarter keep a corner of the box, and half go from one to another
+    a few times: what empties or settles meanwhile is stirred again.
     """
     steps = min(system.horizon, LONGEST) if horizon is None else horizon
-    unit = 2.0 * np.random.default_rng(seed).random((records, steps, len(system.design_names))) - 1.0
-    unit[records // 2 :] = np.sign(unit[records // 2 :, :1])
+    random = np.random.default_rng(seed)
+    unit = 2.0 * random.random((records, steps, len(system.design_names))) - 1.0
+    unit[records // 4 :] = np.sign(unit[records // 4 :, :1])
+    last = records // 2
+    corners = np.sign(2.0 * random.random((records - last, CORNERS, unit.shape[-1])) - 1.0)
+    unit[last:] = np.repeat(corners, -(-steps // CORNERS), axis=1)[:, :steps]
     draws = tuple(np.asarray(value) for value in system.parameters.draws)
     theta = tuple(np.resize(np.roll(value, -seed * records), records) for value in draws)
     by_filter, by_particles, squares = _weighed(
