@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nestbed.information import objective
+from nestbed.information import effort, objective
 from nestbed.likelihood.simulation import play
 from nestbed.model import predictive
 from nestbed.model.system import BaseSystem
@@ -21,8 +21,10 @@ JUMP, SOME = 0.05, 0.02
 """Share of its whole range that a drift changes by without a slope where it jumps, and share of the ways that tell."""
 SHAKEN, SHRUNK = 0.1, 0.8
 """Standard deviation that inputs are shaken by, in the unit box, once shrunk so that limits do not matter."""
-PAIRS, TOGETHER = 2048, 32
-"""Antithetic pairs of shaken inputs, and how many are tried at once."""
+PAIRS, FEWEST, TOGETHER = 2048, 256, 32
+"""Antithetic pairs of shaken inputs, at least where they are much work, and how many are tried at once."""
+ENOUGH = 5e5
+"""Operations of one record's gain above which fewer pairs are tried."""
 SURE, OFF = 5.0, 0.3
 """Standard errors, and share of the slope, by which both ways must differ to be called different."""
 
@@ -85,8 +87,11 @@ def slopes_agree(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"],
     directions: where gradients lead, and where gains do. Each direction is found from one half of the pairs and judged
     by the other.
     """
-    gradients, changes = (np.asarray(part) for part in _slopes(key, system, jnp.asarray(unit), target))
-    half = PAIRS // 2
+    work = effort.operations(system, unit.shape[0])
+    pairs = max(FEWEST, min(PAIRS, round(PAIRS * ENOUGH / work) // TOGETHER * TOGETHER))
+    keys = jax.random.split(key, pairs // TOGETHER)
+    gradients, changes = (np.asarray(part) for part in _slopes(keys, system, jnp.asarray(unit), target))
+    half = pairs // 2
     for values in (gradients, changes):
         direction = np.nanmean(values[:half], axis=0)
         length = np.linalg.norm(direction)
@@ -105,8 +110,8 @@ def slopes_agree(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"],
 
 
 @eqx.filter_jit
-def _slopes(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], target: Target | None) -> Any:
-    """Return the slope of the gain for each pair, by its gradients and by what the shaking changes: (PAIRS, T · du)."""
+def _slopes(keys: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], target: Target | None) -> Any:
+    """Return the slope of the gain for each pair, by its gradients and by what the shaking changes: (pairs, T · du)."""
     horizon, channels = unit.shape
     known = objective.precision(system)
 
@@ -128,5 +133,4 @@ def _slopes(key: jax.Array, system: BaseSystem, unit: Float[Array, "T du"], targ
         change = (0.5 * (values[1] - values[0]) / SHAKEN)[:, None, None] * shaking
         return tuple(part.reshape(TOGETHER, -1) for part in (jnp.mean(slopes, axis=0), change))
 
-    found = jax.lax.map(one, jax.random.split(key, PAIRS // TOGETHER))
-    return tuple(part.reshape(PAIRS, -1) for part in found)
+    return tuple(part.reshape(-1, horizon * channels) for part in jax.lax.map(one, keys))
