@@ -18,6 +18,7 @@ class Drug(nb.System):
     }
     step, diffusion = 0.5, (0.3, 0.15)
     units = {
+        "time": "h",
         "blood": "mg/l",
         "tissue": "mg/l",
         "infusion": "mg/h",

@@ -14,7 +14,7 @@ class Epidemic(nb.System):
     prior = {"transmission": dist.LogNormal(0.4, 0.3), "recovery": dist.LogNormal(-0.5, 0.3)}
     step, diffusion = 0.5, (0.004, 0.004)
     start = (0.95, 0.05)
-    units = {"distancing": "share of contacts", "transmission": "1/week", "recovery": "1/week"}
+    units = {"time": "week", "distancing": "share of contacts", "transmission": "1/week", "recovery": "1/week"}
     defaults = nb.Defaults(horizon=40)
 
     def drift(self, x, u, theta):

@@ -19,6 +19,7 @@ class Joint(nb.System):
     }
     step, diffusion = 0.02, (0.002, 0.2)
     units = {
+        "time": "s",
         "angle": "rad",
         "velocity": "rad/s",
         "torque": "N m",

@@ -20,6 +20,7 @@ class Motor(nb.System):
     }
     step, diffusion = 0.01, (5.0, 20.0)
     units = {
+        "time": "s",
         "current": "A",
         "speed": "rad/s",
         "voltage": "V",

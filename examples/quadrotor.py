@@ -18,6 +18,7 @@ class Quadrotor(nb.System):
     }
     step, diffusion = 0.05, (0.005, 0.1, 0.2)
     units = {
+        "time": "s",
         "height": "m",
         "velocity": "m/s",
         "thrust": "N",

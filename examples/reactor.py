@@ -20,6 +20,7 @@ class Reactor(nb.System):
     step, diffusion = 0.2, (0.01, 0.3)
     start = (0.5, 0.0)
     units = {
+        "time": "min",
         "concentration": "mol/l",
         "temperature": "K above feed",
         "flow": "1/min",

@@ -17,6 +17,7 @@ class Spring(nb.System):
     }
     step, diffusion = 0.1, (0.005, 0.1)
     units = {
+        "time": "s",
         "place": "m",
         "velocity": "m/s",
         "force": "N/kg",

@@ -14,7 +14,7 @@ class Tank(nb.System):
     prior = {"area": dist.LogNormal(0.0, 0.2), "leak": dist.LogNormal(-1.0, 0.3)}
     step, diffusion = 0.5, (0.02,)
     start = (1.0,)
-    units = {"level": "m", "pump": "m³/s", "area": "m²", "leak": "m²·⁵/s"}
+    units = {"time": "s", "level": "m", "pump": "m³/s", "area": "m²", "leak": "m²·⁵/s"}
     defaults = nb.Defaults(horizon=30)
 
     def drift(self, x, u, theta):

@@ -26,7 +26,7 @@ class GymPendulum(nb.System):
     start = {"angle": dist.Normal(0.0, 2.0), "velocity": dist.Normal(0.0, 1.0)}
     sensors = {"angle": NOISE[0], "velocity": NOISE[1]}
     step, diffusion, integrator = 0.05, (0.0, 0.01), "euler"
-    units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
+    units = {"time": "s", "angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
     defaults = nb.Defaults(horizon=40)
 
     def drift(self, x, u, theta):

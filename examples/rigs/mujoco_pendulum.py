@@ -41,7 +41,15 @@ class Swing(nb.System):
     sensors = {"angle": NOISE}
     limits = {"velocity": (-8.0, 8.0)}
     step, diffusion = 0.05, (0.0, 0.01)
-    units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m", "damping": "N m s"}
+    units = {
+        "time": "s",
+        "angle": "rad",
+        "velocity": "rad/s",
+        "torque": "N m",
+        "mass": "kg",
+        "length": "m",
+        "damping": "N m s",
+    }
     defaults = nb.Defaults(horizon=60)
 
     def drift(self, x, u, theta):

@@ -32,6 +32,7 @@ class Lab(nb.System):
     limits = {"heater": (None, HOTTEST - ROOM)}
     step, diffusion = 10.0, (0.01, 0.01, 0.002)
     units = {
+        "time": "s",
         "heater": "K",
         "neighbour": "K",
         "sensor": "K",

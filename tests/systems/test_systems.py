@@ -149,4 +149,4 @@ def test_noise_is_the_diffusion_and_the_floor():
 def test_every_name_has_a_unit():
     for name in NAMES:
         system = nb.systems.load(name)
-        assert set(system.units) == {*system.state_names, *system.design_names, *system.parameter_names}
+        assert set(system.units) == {"time", *system.state_names, *system.design_names, *system.parameter_names}

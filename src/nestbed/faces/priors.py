@@ -34,6 +34,6 @@ def prior_predictive(key: jax.Array, system: BaseSystem, file: Path) -> None:
                 axes.axhline(limit, color=COLOURS[1], linewidth=0.8, linestyle="--")
         axes.set_ylabel(plain(labelled(name, system)), fontsize=8)
         axes.grid(alpha=0.3)
-    panels[-1].set_xlabel("time, in the unit of the model")
+    panels[-1].set_xlabel(plain(labelled("time", system)))
     title(figure, f"{system.name}: {RIGS} rigs of the prior under random designs (median, 90 %, {DRAWN} of them)")
     save(figure, file)

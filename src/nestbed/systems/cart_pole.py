@@ -22,6 +22,7 @@ class CartPole(System):
     integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.0)
     units = {
+        "time": "s",
         "position": "m",
         "angle": "rad",
         "velocity": "m/s",

@@ -23,6 +23,7 @@ class DoubleLink(System):
     integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.0, 0.1, 0.1)
     units = {
+        "time": "s",
         "angle_1": "rad",
         "angle_2": "rad",
         "velocity_1": "rad/s",

@@ -30,6 +30,7 @@ class Heater(System):
     integrator = "rk4"
     step, diffusion = 10.0, (0.01, 0.01)
     units = {
+        "time": "s",
         "heater": "K",
         "sensor": "K",
         "temperature": "K",

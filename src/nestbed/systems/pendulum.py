@@ -22,6 +22,7 @@ class LinearPendulum(System):
     integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.1)
     units = {
+        "time": "s",
         "angle": "rad",
         "velocity": "rad/s",
         "torque": "N m",
@@ -53,7 +54,7 @@ class NonlinearPendulum(System):
     prior = {"mass": dist.LogNormal(0.0, 0.1), "length": dist.LogNormal(0.0, 0.1)}
     integrator = "euler"  # as published
     step, diffusion = 0.05, (0.0, 0.1)
-    units = {"angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
+    units = {"time": "s", "angle": "rad", "velocity": "rad/s", "torque": "N m", "mass": "kg", "length": "m"}
     defaults = Defaults(slew_penalty=0.2, learning_rate=1e-3)
     gravity, friction = 9.81, 0.1
 

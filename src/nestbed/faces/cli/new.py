@@ -44,7 +44,7 @@ class {name}(nb.System):
     slew = {{"force": 2.0}}
 
     # Names of units, for tables and figures.
-    units = {{"position": "m", "velocity": "m/s", "force": "N", "mass": "kg", "friction": "N s/m"}}
+    units = {{"time": "s", "position": "m", "velocity": "m/s", "force": "N", "mass": "kg", "friction": "N s/m"}}
 
     # How many samples one experiment has.
     defaults = nb.Defaults(horizon=40)
