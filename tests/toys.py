@@ -209,3 +209,22 @@ def pair_posterior(mean, covariance, noise, observations, inputs=INPUTS):
         h = 0.5 * np.array([[push, 0.0], [0.4 * push, pull]])
         precision, score = precision + h.T @ np.linalg.solve(noise, h), score + h.T @ np.linalg.solve(noise, moved)
     return np.linalg.solve(precision, score), np.linalg.inv(precision)
+
+
+class Draining(nb.System):
+    """Two tanks in a row; the upper one runs empty while the pump rests: √ is as steep there as one likes, and flat at 0."""
+
+    state = ("upper", "lower")
+    designs = nb.Box(pump=(0.0, 8.0))
+    prior = {"out": dist.LogNormal(-1.0, 0.25), "off": dist.LogNormal(-1.2, 0.25)}
+    start = {"upper": dist.Normal(4.0, 0.7), "lower": dist.Normal(4.0, 0.7)}
+    sensors = {"level": 0.22}
+    step, diffusion = 1.0, (0.02, 0.02)
+    defaults = nb.Defaults(horizon=50)
+
+    def drift(self, x, u, theta):
+        first, second = (k * jnp.sqrt(jnp.maximum(h, 0.0)) for k, h in ((theta.out, x.upper), (theta.off, x.lower)))
+        return 0.2 * u.pump - first, first - second
+
+    def observe(self, x, theta):
+        return x.lower

@@ -5,7 +5,6 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 from scipy import stats
 from test_kalman import Cart
@@ -15,6 +14,7 @@ import nestbed as nb
 from nestbed.likelihood import Kalman, Particle, adequacy, history
 from nestbed.likelihood.simulation import play
 from nestbed.model import linearity
+from toys import Draining
 
 LONG = Square(defaults=nb.Defaults(horizon=30))
 
@@ -66,28 +66,9 @@ def test_a_gaussian_filter_of_two_signs_is_warned_of():
         adequacy.check(LONG)  # once for a system
 
 
-class Tanks(nb.System):
-    """The upper one runs empty while the pump rests; linearised there, nothing ever runs out of it again."""
-
-    state = ("upper", "lower")
-    designs = nb.Box(pump=(0.0, 8.0))
-    prior = {"out": dist.LogNormal(-1.0, 0.25), "off": dist.LogNormal(-1.2, 0.25)}
-    start = {"upper": dist.Normal(4.0, 0.7), "lower": dist.Normal(4.0, 0.7)}
-    sensors = {"level": 0.22}
-    step, diffusion = 1.0, (0.02, 0.02)
-    defaults = nb.Defaults(horizon=50)
-
-    def drift(self, x, u, theta):
-        first, second = (k * jnp.sqrt(jnp.maximum(h, 0.0)) for k, h in ((theta.out, x.upper), (theta.off, x.lower)))
-        return 0.2 * u.pump - first, first - second
-
-    def observe(self, x, theta):
-        return x.lower
-
-
 def test_what_only_shows_when_inputs_come_back_is_looked_at():
     """Kept at rest or shaken at random, tanks are never filled from empty; where corners take turns, they may be."""
-    missed = np.stack([adequacy.judged(Tanks(), seed=seed).missed for seed in range(4)])
+    missed = np.stack([adequacy.judged(Draining(), seed=seed).missed for seed in range(4)])
     assert missed[:, adequacy.RECORDS // 2 :].max() > 10.0
     assert missed[:, : adequacy.RECORDS // 2].max() < 3.0
 

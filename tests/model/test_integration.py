@@ -12,6 +12,7 @@ from nestbed import likelihood as likelihoods
 from nestbed.likelihood import sensitivity
 from nestbed.model import integration, predictive
 from nestbed.numerics import matrices
+from toys import Draining
 
 KEY = jax.random.key(0)
 
@@ -344,24 +345,6 @@ def test_noise_of_many_doublings_is_still_carried_right():
 def van_loan_long(jacobian, diffusion):
     """Return the covariance of a step so long that all has settled: J P + P Jᵀ = −diag(diffusion²)."""
     return linalg.solve_continuous_lyapunov(jacobian, -np.diag(np.square(diffusion)))
-
-
-class Draining(nb.System):
-    """Two tanks in a row, the upper of which may run empty: √ is as steep there as one likes."""
-
-    state = ("upper", "lower")
-    designs = nb.Box(pump=(0.0, 8.0))
-    prior = {"out": dist.LogNormal(-1.0, 0.25), "off": dist.LogNormal(-1.2, 0.25)}
-    start = {"upper": dist.Normal(4.0, 0.7), "lower": dist.Normal(4.0, 0.7)}
-    sensors = {"level": 0.2}
-    step, diffusion = 1.0, (0.02, 0.02)
-
-    def drift(self, x, u, theta):
-        first, second = (k * jnp.sqrt(jnp.maximum(h, 0.0)) for k, h in ((theta.out, x.upper), (theta.off, x.lower)))
-        return 0.2 * u.pump - first, first - second
-
-    def observe(self, x, theta):
-        return x.lower
 
 
 @pytest.mark.parametrize("level", [1e-4, 1e-9, 1e-14])
