@@ -212,7 +212,7 @@ def pair_posterior(mean, covariance, noise, observations, inputs=INPUTS):
 
 
 class Draining(nb.System):
-    """Two tanks in a row; the upper one runs empty while the pump rests: √ is as steep there as one likes, and flat at 0."""
+    """Two tanks in a row; the upper one runs empty while the pump rests, where √ is as steep as one likes."""
 
     state = ("upper", "lower")
     designs = nb.Box(pump=(0.0, 8.0))
