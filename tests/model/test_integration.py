@@ -347,6 +347,57 @@ def van_loan_long(jacobian, diffusion):
     return linalg.solve_continuous_lyapunov(jacobian, -np.diag(np.square(diffusion)))
 
 
+class Ringing(nb.System):
+    """A mass on a hard spring: two rates of 30 per second, but a slope of 900."""
+
+    state = ("place", "speed")
+    designs = nb.Box(force=(-1.0, 1.0))
+    prior = {"stiffness": dist.LogNormal(0.0, 0.1)}
+    step, diffusion, noise_floor = 0.02, (0.0, 0.1), 1e-14
+
+    def drift(self, x, u, theta):
+        return x.speed, 900.0 * (0.1 * u.force - theta.stiffness * x.place) - 6.0 * x.speed
+
+
+class Millimetres(nb.System):
+    """A mass with friction, its place in mm and its speed in m/s."""
+
+    state = ("place", "speed")
+    designs = nb.Box(force=(-1.0, 1.0))
+    prior = {"friction": dist.LogNormal(0.0, 0.1)}
+    step, diffusion, noise_floor = 0.05, (0.0, 0.1), 1e-14
+
+    def drift(self, x, u, theta):
+        return 1000.0 * x.speed, u.force - theta.friction * x.speed
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "exponential"])
+@pytest.mark.parametrize("kind", [Ringing, Millimetres])
+def test_units_and_ringing_are_not_taken_for_speed(kind, integrator):
+    """Rows of the slopes are large there, though nothing is faster than the steps that follow it."""
+    system = kind(integrator=integrator)
+    middle, x, u = tuple(float(value) for value in system.parameters.middle), np.array([0.1, 0.5]), (1.0,)
+    rates = lambda x: np.array(system.rates(tuple(x), u, middle), float)  # noqa: E731
+    jacobian = np.stack([rates(x + unit) - rates(x) for unit in np.eye(2)], axis=-1)
+    truth = van_loan(jacobian, system.diffusion, system.step) + system.noise_floor * np.eye(2)
+    found = covariance(integration.noise(system, tuple(x), u, middle))
+    np.testing.assert_allclose(found, truth, rtol=1e-3)
+    whole = np.zeros((3, 3))
+    whole[:2, :2], whole[:2, 2] = jacobian, rates(x)
+    moved = x + linalg.expm(whole * system.step)[:2, 2]
+    np.testing.assert_allclose(np.array(system.mean(tuple(x), u, middle)), moved, rtol=5e-3)
+
+
+@pytest.mark.parametrize("doublings", [3, 5])
+def test_slow_states_are_right_beside_what_is_too_fast(doublings):
+    """Within 5 %, and the fast state is finite, above what it is and below what comes in."""
+    jacobian = ((-1.0, 0.0), (0.0, -1e5))
+    rows = tuple(tuple(jnp.asarray(value) for value in row) for row in jacobian)
+    found = np.array(integration._carried(rows, (jnp.ones(()), jnp.ones(())), 1.0, doublings), float)
+    assert found[0, 0] == pytest.approx(-0.5 * np.expm1(-2.0), rel=0.05)
+    assert 5e-6 < found[1, 1] < 0.05
+
+
 @pytest.mark.parametrize("level", [1e-4, 1e-9, 1e-14])
 def test_noise_where_the_drift_is_faster_than_what_is_followed(level):
     """The emptying tank's noise goes on to the next one, which gets both, less what runs out of it."""

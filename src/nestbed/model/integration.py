@@ -517,7 +517,7 @@ def _flow(
     """
     straight = straight and len(jacobian) <= FEW
     jacobian = _small_or_stacked(jacobian)
-    share = _followed_share(jacobian, length, doublings)
+    share = 1.0 / _exceeds(jacobian, length, doublings)
     jacobian = matrices.scaled(jacobian, share)
     _, along, integral = _small_step(jacobian, length / 2**doublings)
 
@@ -531,10 +531,20 @@ def _flow(
     return cast(tuple[Components, ...], moved)
 
 
-def _followed_share(jacobian: Matrix, length: Any, doublings: int) -> Any:
-    """Return the share of a drift's rates that small steps can follow: all of it, unless their series would explode."""
-    share = jnp.minimum(1.0, 2.0**doublings * REACH / jnp.maximum(length * matrices.size(jacobian), REACH))
-    return jax.lax.stop_gradient(share)
+def _exceeds(jacobian: Matrix, length: Any, doublings: int) -> Any:
+    """Return by how many times a drift is faster than small steps follow, at least 1."""
+    return jax.lax.stop_gradient(jnp.maximum(1.0, matrices.rate(jacobian) * length / (2.0**doublings * REACH)))
+
+
+def _slowed(jacobian: Matrix, length: Any, doublings: int) -> Matrix:
+    """Return a drift's linear part with no rates that fall faster than c, what small steps follow: J (I − J / c)⁻¹.
+
+    What is fast settles within the step all the same, and what is slow stays as it is but for a few per cent; where
+    nothing is too fast, all does.
+    """
+    fastest = 2.0**doublings * REACH / length
+    share = jnp.where(_exceeds(jacobian, length, doublings) > 1.0, 1.0 / fastest, 0.0)
+    return matrices.product(jacobian, matrices.inverse(matrices.plus_identity(jacobian, -share)))
 
 
 def _small_or_stacked(jacobian: Matrix) -> Matrix:
@@ -549,12 +559,10 @@ def _carried(jacobian: Matrix, entering: Any, length: float, doublings: int, *, 
     """Return ∫ e^{Js} Q e^{Jᵀs} ds over a step, by doubling a small one; Q is entering, or has it on its diagonal.
 
     What is computed once is faster by a loop than `straight`: that takes minutes to compile where results are stacked.
-    Where the drift is too fast for the small step (a tank runs empty), it is slowed to what that follows: within the
-    step it settles all the same.
+    Where the drift is too fast for the small step (a tank runs empty), it is slowed to what that follows.
     """
     straight = straight and len(jacobian) <= FEW
-    jacobian = _small_or_stacked(jacobian)
-    jacobian = matrices.scaled(jacobian, _followed_share(jacobian, length, doublings))
+    jacobian = _slowed(_small_or_stacked(jacobian), length, doublings)
     part = length / 2**doublings
     _, along, _ = _small_step(jacobian, part)
     whole = isinstance(entering[0], tuple)

@@ -4,7 +4,6 @@ A product of tuples is one straight program, the fastest to run for two or three
 for any number of them, which compiles in no time.
 """
 
-import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -52,14 +51,16 @@ def scaled(matrix: Matrix, share: Any) -> Matrix:
     return share * matrix
 
 
-def size(matrix: Matrix) -> Any:
-    """Return the largest sum of sizes in a row: no eigenvalue is larger."""
-    rows = matrix if isinstance(matrix, tuple) else tuple(matrix)
-    sums = [_sum([jnp.abs(value) for value in row]) for row in rows]
-    return functools.reduce(jnp.maximum, sums)
+def rate(matrix: Matrix) -> Any:
+    """Return about the size of the largest eigenvalue, in whatever units: from what their powers sum to."""
+    square = product(matrix, matrix)
+    rows = range(len(square))
+    two = _sum([square[i][i] for i in rows])
+    four = _sum([square[i][j] * square[j][i] for i in rows for j in rows])
+    return jnp.maximum(jnp.sqrt(jnp.abs(two)), jnp.sqrt(jnp.sqrt(jnp.abs(four))))
 
 
-def plus_identity(matrix: Matrix, share: float) -> Matrix:
+def plus_identity(matrix: Matrix, share: Any) -> Matrix:
     """Return I + share · matrix."""
     if isinstance(matrix, tuple):
         rows = enumerate(matrix)
