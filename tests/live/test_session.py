@@ -475,6 +475,33 @@ def test_a_reading_that_nothing_explains_is_refused(tmp_path):
         nb.Session(Cart(), nb.policies.PRBS(Cart()), KEY, **SIZES).update([1e3])
 
 
+@pytest.mark.parametrize("slip", [25.0, 300.0])
+def test_a_slip_that_leads_astray_is_forgotten(tmp_path, slip):
+    """Also once the session is opened again, by its journal or by the state that was kept, and in its record."""
+    given = {"directory": tmp_path, "horizon": 12, "particles": 64}
+    rig = nb.rigs.Simulated(Leak(), KEY)
+    with nb.Session(Leak(), Counter(), KEY, **given) as session:
+        session.update(rig.reset())
+        run(session, rig, 1)
+        session.update(rig.apply(session.suggest()) + slip)
+        assert "level is" in session.warnings[-1]
+        run(session, rig, 4)
+        known = facts(session)
+        assert any("in experiment 1, which counts as not measured" in words for words in session.warnings)
+        assert [i for i, each in enumerate(session.history) if np.isnan(each.observation[0])] == [1]
+        assert abs(session.gain) < 10.0
+        truth, mean, sd = (part["rate"] for part in (rig.parameters, session.posterior.mean, session.posterior.sd))
+        assert abs(mean - truth) < 4.0 * sd
+        session.close()
+    for kept in (True, False):
+        if not kept:
+            (tmp_path / keeping.FILE).unlink()
+        else:
+            assert np.isnan(reading.read(tmp_path, Leak()).records[0].observations[2, 0])
+        with nb.Session(Leak(), Counter(), KEY, **given) as session:
+            assert str(facts(session)) == str(known)
+
+
 @pytest.mark.slow
 def test_where_the_belief_learns_later_such_a_reading_counts_as_not_measured(tmp_path):
     """Also once the session is opened again, by its journal or by the state that was kept."""

@@ -118,10 +118,13 @@ def _worst_of(key: jax.Array, system: BaseSystem, ready: Any, horizon: int, reco
 
 @eqx.filter_jit
 def worst(system: BaseSystem, states: Any, designs: Any) -> Any:
-    """Return by how much a run (…) exceeds each limit, and then each slew, at its worst time: (L, …)."""
+    """Return by how much a run (…) exceeds each limit, and then each slew, at its worst time: (L, …).
+
+    What has no number is beyond any limit.
+    """
     found = limits.excesses(system, states, designs)
     stacked = [jnp.stack(parts) for parts in found.values()]
-    rows = [jnp.max(jnp.where(jnp.isnan(each), -jnp.inf, each), axis=(0, -1)) for each in stacked]
+    rows = [jnp.max(jnp.where(jnp.isnan(each), jnp.inf, each), axis=(0, -1)) for each in stacked]
     rest = jnp.broadcast_to(jnp.array(system.rest_design), designs[..., :1, :].shape)
     changes = jnp.abs(jnp.diff(jnp.concatenate([rest, designs], axis=-2), axis=-2))
     for name, most in system.slew.items():

@@ -6,7 +6,7 @@ The journal alone decides: a state that is missing, torn or of other lines is le
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -64,13 +64,21 @@ def recall(folder: Path, state: State, entries: list[Entry]) -> int:
     return lines
 
 
-def gains(folder: Path, experiments: int) -> list[float] | None:
-    """Return what each experiment gained, in nats; None where the kept state does not know all of them."""
+class Judged(NamedTuple):
+    """What a session made of its experiments."""
+
+    gains: list[float]  # in nats
+    missing: list[list[bool]]  # which readings it counts as not measured
+
+
+def judged(folder: Path, experiments: int) -> Judged | None:
+    """Return what became of each experiment; None where the kept state does not know all of them."""
     try:
-        found = [float(gain) for gain in _facts(folder / FILE)["gains"]]
+        facts = _facts(folder / FILE)
+        found = Judged([float(gain) for gain in facts["gains"]], [[*map(bool, row)] for row in facts["missing"]])
     except storage.DAMAGES:
         return None
-    return found if len(found) == experiments else None
+    return found if len(found.gains) == len(found.missing) == experiments else None
 
 
 def _facts(file: Path) -> Any:

@@ -84,10 +84,14 @@ def _kept(model: BaseSystem, known: dict[str, Any], entries: list[dict[str, Any]
             aborted = str(each["why"])
         elif kind == "extend":
             horizon = int(each["horizon"])
+    judged = keeping.judged(folder, done)
+    if judged is not None:
+        missing = iter(judged.missing)
+        for y, _, _ in records:
+            y[1:] = [np.where(next(missing), np.nan, row) for row in y[1:]]
     measured = [Measured(np.stack(y), np.array(u), np.array(times)) for y, u, times in records if u]
     clocks = [float(each["clock"]) for each in entries if "clock" in each]
     span = (clocks[0], clocks[-1]) if clocks else None
     name, key = str(known["policy"]["name"]), tuple(map(int, known["key"]))
-    gains = keeping.gains(folder, done)
-    gain = None if gains is None else sum(gains)
+    gain = None if judged is None else sum(judged.gains)
     return Kept(model, name, key, int(known["particles"]), horizon, measured, changed, aborted, span, gain)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nestbed.live import following, watching
-from nestbed.live.following import Following
+from nestbed.live.following import Following, Said
 from nestbed.model import sensors
 from nestbed.model.system import BaseSystem
 
@@ -39,8 +39,17 @@ class Learned(NamedTuple):
 
     row: Step
     following: Following
-    said: following.Said
+    said: Said
     seen: Float[np.ndarray, " dy"] | None  # what the policy is shown where not all was measured
+    without: "Without | None" = None  # where it can only be if an earlier reading was none
+
+
+class Without(NamedTuple):
+    """What is known if the reading of one experiment was no measurement."""
+
+    experiment: int
+    following: Following
+    said: list[Said]
 
 
 class State:
@@ -183,16 +192,53 @@ class State:
     def tried(self, entry: Entry) -> tuple[Learned, str]:
         """Return what an experiment would make of what is known, and why its reading cannot be one, or nothing."""
         row = self.row(entry)
-        learned = self._learned(row, row.time - self.times[-1])
-        return learned, watching.impossible(self.system, row.observation, learned.said)[1]
+        learned = self._explained(row, row.time - self.times[-1])
+        return learned, self._impossible(learned)[1]
 
-    def _learned(self, row: Step, length: float) -> Learned:
-        assert self.following is not None
-        now, missing, seen = self.following, np.isnan(row.observation), None
+    def _impossible(self, learned: Learned) -> tuple[int, str]:
+        return watching.impossible(self.system, learned.row.observation, learned.said)
+
+    def _explained(self, row: Step, length: float) -> Learned:
+        """Return what an experiment makes of what is known, or of that without the last reading that was told far off.
+
+        Such a reading is taken at first, and may leave a belief that explains none of those after it.
+        """
+        learned = self._learned(row, length)
+        wrong = watching.alarmed(self.residuals, self.horizon, self.alarm)
+        if wrong is None or not self._hopeless(learned):
+            return learned
+        said: list[Said] = []
+        without = Without(wrong, self._in_rows(said=said, wrong=wrong), said)
+        other = self._learned(row, length, without)
+        return learned if self._hopeless(other) else other._replace(without=without)
+
+    def _hopeless(self, learned: Learned) -> bool:
+        return learned.said.odds > watching.HOPELESS or bool(self._impossible(learned)[1])
+
+    def _forget(self, without: Without) -> None:
+        """Let the reading of an experiment be none."""
+        wrong, self.following, said = without
+        named = zip(self.system.observation_names, self.history[wrong].observation, strict=True)
+        told = ", ".join(f"{name} = {value:g}" for name, value in named if not np.isnan(value))
+        missing = np.full(len(self.system.observation_names), math.nan)
+        self.history[wrong] = self.history[wrong]._replace(observation=missing)
+        self.residuals, before = [], self.history
+        self.history = []
+        for done, (row, each) in enumerate(zip(before, said, strict=True)):
+            self.remember(row, watching.borne_out(each.surprise, done, each.odds), each.gain)
+        self.warnings.append(
+            f"experiment {len(self.history)}: what is seen cannot be after {told} in experiment {wrong}, which counts "
+            "as not measured from now on."
+        )
+
+    def _learned(self, row: Step, length: float, without: Without | None = None) -> Learned:
+        now, wrong = (self.following, None) if without is None else (without.following, without.experiment)
+        assert now is not None
+        missing, seen = np.isnan(row.observation), None
         short = self.system.step / length > now.finer * (1.0 + SAME) and bool(self.system.delay)
         if short or (now.even and (missing.any() or abs(length / self.system.step - 1.0) > SAME)):
             finer = max(now.finer, 1 << math.ceil(math.log2(self.system.step / length))) if short else None
-            now = self._in_rows(finer=finer or now.finer)
+            now = self._in_rows(finer=finer or now.finer, wrong=wrong)
         if missing.any():
             seen = np.where(missing, following.expected(now, row.applied), row.observation)
         now, said = following.take_in(self.keys[1], now, row.applied, row.observation, length)
@@ -200,14 +246,17 @@ class State:
 
     def _absorb(self, row: Step, length: float, learned: Learned | None) -> None:
         """Let the belief know an experiment; readings that it cannot know by now count as not measured."""
-        learned = learned or self._learned(row, length)
-        while (found := watching.impossible(self.system, learned.row.observation, learned.said))[1]:
+        learned = learned or self._explained(row, length)
+        shown = learned.seen  # not what is expected for what cannot be: the policy may have gone on by then
+        while (found := self._impossible(learned))[1]:
             self.warnings.append(f"experiment {len(self.history)}: {found[1]} It counts as not measured.")
             y = learned.row.observation.copy()
             y[found[0]] = math.nan
             learned = self._learned(row._replace(observation=y), length)
-        row, self.following, said, seen = learned
-        self.seen = self.seen if seen is None else seen
+        if learned.without is not None:
+            self._forget(learned.without)
+        row, self.following, said = learned[:3]
+        self.seen = self.seen if shown is None else shown
         done = len(self.history)
         self.remember(row, watching.borne_out(said.surprise, done, said.odds), said.gain)
         terms = self.system.observation_names, np.stack(self.residuals), self.horizon, self.alarm
@@ -219,14 +268,27 @@ class State:
         self.residuals.append(surprise)
         self.history.append(row._replace(p=watching.p_values(surprise), gain=gain))
 
-    def _in_rows(self, restarted: int | None = None, finer: int = following.FINER) -> Following:
-        """Return what is known so far, learned again in the form that takes gaps, uneven times and new beginnings."""
-        now = self._started(even=False, finer=finer)
+    def _in_rows(
+        self,
+        restarted: int | None = None,
+        finer: int | None = None,
+        wrong: int | None = None,
+        said: list[Said] | None = None,
+    ) -> Following:
+        """Return what is known so far, learned again in the form that takes gaps, uneven times and new beginnings.
+
+        Without the reading of a `wrong` experiment; what each one `said` is added there.
+        """
+        assert self.following is not None
+        now = self._started(even=False, finer=finer or self.following.finer)
         for t, each in enumerate(self.history):
             if t in self.restarts and t != restarted:
                 now = following.begin_again(self.keys[1], now, self.restarts[t])
             length = self.times[t + 1] - self.times[t]
-            now, _ = following.take_in(self.keys[1], now, each.applied, each.observation, length)
+            y = np.full_like(each.observation, math.nan) if t == wrong else each.observation
+            now, found = following.take_in(self.keys[1], now, each.applied, y, length)
+            if said is not None:
+                said.append(found)
         return now
 
     def _started(self, even: bool, finer: int = following.FINER) -> Following:

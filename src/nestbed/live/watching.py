@@ -23,6 +23,8 @@ FIRST, LONGER = 10, 1.5
 
 USUAL = 2.0
 """Deviations that first residuals may have whatever their odds: particles end further out."""
+HOPELESS = 200.0
+"""Odds against the model, in nats, beyond which the belief is taken to be led astray: a reading 20 deviations off."""
 LARGEST = 690.0
 """Odds beyond which they are all alike: e to minus them is still a number."""
 
@@ -49,6 +51,22 @@ def borne_out(surprise: Float[np.ndarray, " dy"], done: int, odds: float) -> Flo
     return np.clip(surprise, -most, most)
 
 
+def _level(
+    residuals: Sequence[Float[np.ndarray, " dy"]] | Float[np.ndarray, "T dy"], horizon: int, alarm: float
+) -> float:
+    """Return how rare a single reading must be to be told."""
+    return 0.5 * alarm / (max(horizon, len(residuals)) * len(residuals[0]))
+
+
+def alarmed(residuals: Sequence[Float[np.ndarray, " dy"]], horizon: int, alarm: float) -> int | None:
+    """Return the last experiment with a reading so far off that it was told; None: there is none."""
+    if not residuals:
+        return None
+    p = p_values(np.stack(residuals))
+    told = np.flatnonzero((p < _level(residuals, horizon, alarm)).any(axis=1))
+    return int(told[-1]) if len(told) else None
+
+
 def impossible(system: BaseSystem, y: Float[np.ndarray, " dy"], said: Said) -> tuple[int, str]:
     """Return which reading no parameters explain, and the same as a sentence; "" if some do."""
     if said.possible or np.isnan(y).all():
@@ -68,7 +86,7 @@ def sentence(
     """Return what is improbable in the last experiment or in the record up to it, or nothing."""
     count = len(residuals)
     p = p_values(residuals[-1])
-    level = 0.5 * alarm / (max(horizon, count) * len(names))
+    level = _level(residuals, horizon, alarm)
     known = count > explaining.EARLY or odds > -math.log(level)
     if np.isfinite(p).any() and known and np.nanmin(p) < level:
         i = int(np.nanargmin(p))

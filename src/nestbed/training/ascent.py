@@ -59,7 +59,7 @@ def ascend(
     smooth: bool,
 ) -> tuple[Feedback, Any, GradientInfo]:
     """Do an iteration's gradient steps, each on rigs of its own, with noise that falls; `share` of all are done."""
-    shares = share + jnp.arange(config.steps) / (config.turns * config.steps)
+    shares = jnp.minimum(1.0, share + jnp.arange(config.steps) / (config.turns * config.steps))
     sds = loudness(config, shares, smooth)
 
     def value(policy: Feedback, batch: Any) -> Float[Array, ""]:

@@ -164,8 +164,7 @@ class Pathwise(Trainer[PathwiseConfig]):
         learner, optimiser, climbed = self._ascended(climb_key, state, state.policy, state.optimiser, TURNS + done)
         climbed.check()
         state = state._replace(iteration=state.iteration + 1, policy=learner, optimiser=optimiser)
-        if self.system.limits:
-            state = state._replace(margin=self._margin(margin_key, learner))
+        state = state._replace(margin=self._margin(margin_key, state.margin, learner))
         clock.append(time.perf_counter())
 
         # Evaluate
@@ -229,16 +228,27 @@ class Pathwise(Trainer[PathwiseConfig]):
         smooth = bool(state.smooth)
         return ascend(key, self.system, policy, optimiser, self.target, self.config, *numbers, smooth=smooth)
 
-    def _margin(self, key: jax.Array, policy: Feedback) -> Float[Array, ""]:
-        """Return how far to keep from limits, by how runs spread where they come nearest to them."""
+    def _margin(self, key: jax.Array, before: Float[Array, ""], policy: Feedback) -> Float[Array, ""]:
+        """Return how far to keep from limits, by how runs spread where they come nearest to them; as before if none do.
+
+        So it is where runs lead to no numbers too.
+        """
         c = self.config
-        return jnp.array(margin(key, self.system, policy, c.horizon, AIM * c.risk))
+        if not self.system.limits:
+            return before
+        try:
+            return jnp.array(margin(key, self.system, policy, c.horizon, AIM * c.risk))
+        except NonFiniteError:
+            return before
 
     def _keeps(self, key: jax.Array, policy: Feedback) -> bool:
-        """Return whether a policy keeps to the limits, with room for what chance adds."""
+        """Return whether a policy keeps to the limits, with room for what chance adds, and leads to numbers."""
         if not self.system.limits:
             return True
-        found = violation(key, self.system, policy, horizon=self.config.horizon)
+        try:
+            found = violation(key, self.system, policy, horizon=self.config.horizon)
+        except NonFiniteError:
+            return False
         return found.probability <= AIM * self.config.risk
 
     def _calmed(self, key: jax.Array, state: State) -> State:
