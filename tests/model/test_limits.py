@@ -137,6 +137,15 @@ def test_margins_are_what_keeps_the_risk():
     assert violations.margin(KEY, far, Constant(2.0), 1, 0.1) == violations.WIDEST
 
 
+def test_what_complies_is_scaled_down_no_further_than_it_must_be():
+    """Of a push of 2, what breaks a limit of 2 in 0.5 % of runs: 0.70, and steps of a twentieth alone give 0.6."""
+    system = Walk(limits={"place": (None, 2.0)}, defaults=nb.Defaults(horizon=1))
+    found = violations.complying(KEY, system, Constant(2.0), 1, 0.01)
+    push = 2.0 * float(found.share)
+    assert stats.norm(0.7, np.hypot(0.1 * 0.7, 0.5)).sf(2.0) == pytest.approx(0.005, abs=2e-4)
+    assert 0.62 < push < 0.78
+
+
 def test_comparisons_say_how_often_limits_are_broken(tmp_path):
     from nestbed.evaluation.comparison import save_table
 

@@ -27,6 +27,15 @@ AIM = 0.5
 """Share of the risk that inputs are chosen by: what chance adds to it in a few thousand runs stays below the whole."""
 SHARES = np.linspace(1.0, 0.0, 21)
 """Shares of a policy's designs that are tried, until one complies."""
+FINER = 7
+"""Shares that are tried between the first that complies and the one before it."""
+
+
+def between(share: float) -> np.ndarray:
+    """Return shares to try once one of `SHARES` complies: towards the one before it, that one last."""
+    return np.linspace(min(1.0, share - SHARES[1] + SHARES[0]), share, FINER + 1)[1:]
+
+
 WIDEST, FARTHEST = 3.0, 6.0
 """Standard deviations that a search keeps from limits at first, and at most."""
 
@@ -166,14 +175,20 @@ def complying(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, 
     if not system.limits and not system.slew:
         return policy
     calm = calmest(system, horizon, risk) if system.limits else system.rest_design
-    tried = []
-    for share in SHARES if system.limits else SHARES[:1]:
-        scaled = Compliant(system, policy, share, calm)
-        found = _violation(key, system, prepare(scaled, system, horizon), horizon, RECORDS)
-        tried.append((found.probability, scaled))
-        if found.probability <= AIM * risk:
-            break
-    _, best = tried[-1] if tried[-1][0] <= AIM * risk else min(tried, key=lambda each: each[0])
+
+    def first(shares: Any) -> tuple[bool, Any]:
+        tried = []
+        for share in shares:
+            scaled = Compliant(system, policy, share, calm)
+            found = _violation(key, system, prepare(scaled, system, horizon), horizon, RECORDS)
+            tried.append((found.probability, scaled))
+            if found.probability <= AIM * risk:
+                return True, scaled
+        return False, min(tried, key=lambda each: each[0])[1]
+
+    complies, best = first(SHARES if system.limits else SHARES[:1])
+    if complies and system.limits and float(best.share) < 1.0:
+        _, best = first(between(float(best.share)))
     if not isinstance(policy, Replay):
         return best
     wanted = np.array(calm) + float(best.share) * (policy.signal(horizon) - np.array(calm))

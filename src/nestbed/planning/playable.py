@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nestbed.evaluation.violation import AIM, SHARES, Violation, calmest, worst
+from nestbed.evaluation.violation import AIM, SHARES, Violation, between, calmest, worst
 from nestbed.information import objective
 from nestbed.model.system import BaseSystem
 from nestbed.planning.goal import Goal
@@ -49,13 +49,22 @@ def played(key: jax.Array, goal: Goal, unit: Any) -> tuple[Any, float]:
     if not system.limits:
         return jnp.asarray(unit), 0.0
     calm = jnp.asarray(system.designs.unscale(np.asarray(calmest(system, goal.horizon, goal.risk))))
-    tried: list[tuple[float, Any]] = []
-    for shares in np.split(SHARES, 3):  # most comply at once
+
+    def first(shares: Any) -> tuple[float, Any, float]:
+        """Return the risk of the first share that complies, or of the least risky one, with its sequence."""
         scaled = calm + jnp.asarray(shares)[:, None, None] * (jnp.asarray(unit) - calm)
         found = np.asarray(risks(key, system, scaled, CHECKED))
-        if (kept := np.flatnonzero(found <= AIM * goal.risk)).size:
-            return scaled[int(kept[0])], float(found[kept[0]])
-        tried.append((float(found.min()), scaled[int(np.argmin(found))]))
+        kept = np.flatnonzero(found <= AIM * goal.risk)
+        i = int(kept[0]) if kept.size else int(np.argmin(found))
+        return float(found[i]), scaled[i], float(shares[i])
+
+    tried = []
+    for shares in np.split(SHARES, 3):  # most comply at once
+        risk, sequence, share = first(shares)
+        if risk <= AIM * goal.risk:
+            risk, sequence, _ = first(between(share)) if share < 1.0 else (risk, sequence, share)
+            return sequence, risk
+        tried.append((risk, sequence))
     risk, least = min(tried, key=lambda each: each[0])
     return least, risk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -73,6 +73,8 @@ def compare(
         raise NestbedError(
             "there is nothing to compare; name a run's folder, a policy file or --baselines, such as random."
         )
+    if oracle:
+        policies |= _fixed(policies, full.horizon)
     estimates = evaluation.estimate(model, policies, full, "comparison")
     tables.comparison(estimates, system, str(full))
     evaluation.save(estimates, model, full, "comparison", system)
@@ -83,6 +85,31 @@ def compare(
         _tell_of_oracle(model, policies, estimates, full)
 
 
+def _fixed(policies: Mapping[str, Policy], horizon: int | None) -> dict[str, Policy]:
+    """Return the plans that feedback is put on, where nothing to compare is fixed for all rigs: oracles begin there."""
+    from nestbed.policies.feedback import Feedback
+
+    if _signals(policies, horizon):
+        return {}
+    found = {f"plan of {name}": each.alone() for name, each in policies.items() if isinstance(each, Feedback)}
+    if not found:
+        raise NestbedError("an oracle needs inputs to start from; compare a plan, or a baseline such as chirp, too.")
+    return {**found}
+
+
+def _signals(policies: Mapping[str, Policy], horizon: int | None) -> dict[str, Any]:
+    """Return the inputs of policies that are fixed for all rigs."""
+    from nestbed.policies.feedback import Feedback
+    from nestbed.policies.signals import Replay
+
+    assert horizon is not None
+    return {
+        name: policy.inputs() if isinstance(policy, Feedback) else policy.signal(horizon)
+        for name, policy in policies.items()
+        if isinstance(policy, Replay) or (isinstance(policy, Feedback) and float(policy.share) == 0.0)
+    }
+
+
 def _tell_of_oracle(
     system: BaseSystem, policies: Mapping[str, Policy], estimates: Comparison, options: evaluation.Options
 ) -> None:
@@ -91,18 +118,9 @@ def _tell_of_oracle(
 
     from nestbed.faces.terminal import bars, say
     from nestbed.planning.oracle import oracle
-    from nestbed.policies.feedback import Feedback
-    from nestbed.policies.signals import Replay
 
-    assert options.horizon is not None
-    signals = {
-        name: policy.inputs() if isinstance(policy, Feedback) else policy.signal(options.horizon)
-        for name, policy in policies.items()
-        if isinstance(policy, Replay) or (isinstance(policy, Feedback) and float(policy.share) == 0.0)
-    }
+    signals = _signals(policies, options.horizon)
     gains = {each.policy: each.mean for each in estimates}
-    if not signals:
-        raise NestbedError("an oracle needs inputs to start from; compare a plan, or a baseline such as chirp, too.")
     start = max(signals, key=lambda name: gains[name])
     with bars.Searching("oracle") as progress:
         found = oracle(

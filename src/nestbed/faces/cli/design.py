@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -91,7 +92,8 @@ def design(
     tables.comparison(plan.comparison, system, caption)
     tables.identifiability(plan.identifiability)
     if plan.rounds < FEW:
-        say(f"There was time for {rounds} of the search only; --seconds {4 * seconds:g} would find better inputs.")
+        longer = 10 * math.ceil(0.4 * max(seconds, plan.seconds))
+        say(f"There was time for {rounds} of the search only; --seconds {longer} is likely to find better inputs.")
     if plan.origin != PLAN:
         say(f"The inputs are those of {plan.origin}, which the search did not beat.")
     say(f"Saved {folder}: inputs.csv, plan.json, plan.png, report.html")
