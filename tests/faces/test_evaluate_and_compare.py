@@ -106,13 +106,13 @@ def test_a_horizon_of_ones_own_reaches_policies_that_remember(capsys):
     [
         (
             lambda run: evaluate(str(run), options=Options(contrastive=5)),
-            "was trained on LinearLeak, which is not built in; give the",
+            "is of LinearLeak, which is not built in; give the",
         ),
         (
             lambda run: evaluate(str(run), system="cart_pole"),
-            "was trained on LinearLeak, but the system is cart_pole",
+            "is of LinearLeak, but the system is cart_pole",
         ),
-        (lambda run: compare("cart_pole", [run]), "was trained on LinearLeak, but the system is cart_pole"),
+        (lambda run: compare("cart_pole", [run]), "is of LinearLeak, but the system is cart_pole"),
         (lambda run: evaluate(str(run / "config.toml"), system=LEAK), "is not a policy that nestbed can read"),
         (lambda run: evaluate(str(run.parent / "none")), r"there is no .*none: give the folder of a run"),
         (lambda run: evaluate(str(run.parent), system=LEAK), "there is no run in"),

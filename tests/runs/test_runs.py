@@ -126,10 +126,10 @@ def test_a_folder_with_a_run_is_not_overwritten(folder):
     [
         (
             {"system": nb.systems.load("linear_pendulum")},
-            "was trained on LinearLeak, but the system is linear_pendulum",
+            "is of LinearLeak, but the system is linear_pendulum",
         ),
-        ({"system": Leak()}, "was trained on LinearLeak, but the system is Leak"),
-        ({"system": LinearLeak(step=0.25)}, r"trained on LinearLeak with step = 0.5, but the system has 0.25"),
+        ({"system": Leak()}, "is of LinearLeak, but the system is Leak"),
+        ({"system": LinearLeak(step=0.25)}, r"is of LinearLeak with step = 0.5, but the system has 0.25"),
         ({"config": dataclasses.replace(SMALL, eta=0.2)}, "has eta = 0.4, but 0.2 was asked for"),
         ({"config": dataclasses.replace(SMALL, iterations=1)}, "has iterations = 2, but 1 was asked for"),
         ({"key": 1}, "has another seed or key"),

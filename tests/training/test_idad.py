@@ -223,7 +223,7 @@ def test_resumed_run_is_the_run_never_stopped(tmp_path):
 
     longer = dataclasses.replace(SMALL, iterations=4)
     assert same(nb.train(key, system, longer).state, nb.train(key, system, longer, out=tmp_path, resume=True).state)
-    with pytest.raises(nb.NestbedError, match="was trained on LinearLeak, but the system is Leak"):
+    with pytest.raises(nb.NestbedError, match="is of LinearLeak, but the system is Leak"):
         nb.load_run(tmp_path, Leak())
     with pytest.raises(nb.NestbedError, match="has batch = 6, but 5 was asked for"):
         nb.train(key, system, dataclasses.replace(longer, batch=5), out=tmp_path, resume=True)

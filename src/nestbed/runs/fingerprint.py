@@ -172,26 +172,26 @@ def same_system(place: Path, stored: dict[str, Any], system: BaseSystem | None, 
     if system is None:
         if stored["name"] not in systems.SYSTEMS:
             raise NestbedError(
-                f"{place} was trained on {stored['name']}, which is not built in; give the system too.", topic="system"
+                f"{place} is of {stored['name']}, which is not built in; give the system too.", topic="system"
             )
         system = systems.load(stored["name"])
     checks.instance(system)
     if systems.name_of(system) != stored["name"]:
         raise NestbedError(
-            f"{place} was trained on {stored['name']}, but the system is {systems.name_of(system)}; give the one it "
-            "was trained on, or another folder."
+            f"{place} is of {stored['name']}, but the system is {systems.name_of(system)}; give the one it "
+            "is of, or another folder."
         )
     ours, theirs = settings(system), stored["settings"]
     changed = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     if changed:
         name = changed[0]
         raise NestbedError(
-            f"{place} was trained on {stored['name']} with {name} = {theirs.get(name)}, but the system has "
-            f"{ours.get(name)}; give the variant it was trained on, or another folder."
+            f"{place} is of {stored['name']} with {name} = {theirs.get(name)}, but the system has "
+            f"{ours.get(name)}; give the variant it is of, or another folder."
         )
     equation = _changed(place, stored, system)
     if equation is not None:
-        sentence = f"{place} was trained on {stored['name']}, whose equations (the {equation}) have changed since"
+        sentence = f"{place} is of {stored['name']}, whose equations (the {equation}) have changed since"
         if resuming:
             raise NestbedError(f"{sentence}; train in another folder.")
         warnings.warn(f"{sentence}; its policy may not suit them.", stacklevel=3)

@@ -17,7 +17,7 @@ ADVICE = {
     ("time", "posterior"): "--time COLUMN/1000 converts it",
     **{
         ("system", command): "--system path/to/file.py:ClassName for one of your own"
-        for command in ("evaluate", "export", "report")
+        for command in ("evaluate", "export", "report", "run")
     },
 }
 """What to add to an error of some topic, by the command that met it: the core knows no flags."""
