@@ -144,4 +144,5 @@ def told(micros):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    given = sys.argv[1] if len(sys.argv) > 1 else None
+    main(given if given in (None, "sizes") else str(Path(given).absolute()))  # it is called from other folders
