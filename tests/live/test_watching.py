@@ -54,7 +54,7 @@ def warned(system, seed, alarm, **sizes):
 @pytest.mark.parametrize(
     ("system", "sessions"),
     [
-        (Precise(), 60),
+        (Precise(), 30),
         pytest.param(Precise(), 1000, marks=pytest.mark.slow),
         pytest.param(Leak(), 1000, marks=pytest.mark.slow),
     ],
