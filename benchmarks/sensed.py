@@ -24,8 +24,8 @@ HEAD = """# Systems seen through sensors, within limits
 
 `python benchmarks/sensed.py`: `nb.train` as it comes (key 0) on the built-in systems of which not every state is seen;
 certified gains in nats with their 95 % intervals, and how often any limit is broken (risk asked for: 1 %). Baselines
-are scaled down until they keep the limits too. `maximum_length` is a binary signal, held. Seconds are of two cores, with
-nothing of the system compiled before.
+are scaled down until they keep the limits too. `maximum_length` is a binary signal, held. Seconds are of two cores,
+with nothing of the system compiled before.
 """
 
 
