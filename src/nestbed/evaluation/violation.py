@@ -29,13 +29,6 @@ SHARES = np.linspace(1.0, 0.0, 21)
 """Shares of a policy's designs that are tried, until one complies."""
 FINER = 7
 """Shares that are tried between the first that complies and the one before it."""
-
-
-def between(share: float) -> np.ndarray:
-    """Return shares to try once one of `SHARES` complies: towards the one before it, that one last."""
-    return np.linspace(min(1.0, share - SHARES[1] + SHARES[0]), share, FINER + 1)[1:]
-
-
 WIDEST, FARTHEST = 3.0, 6.0
 """Standard deviations that a search keeps from limits at first, and at most."""
 
@@ -193,6 +186,11 @@ def complying(key: jax.Array, system: BaseSystem, policy: Policy, horizon: int, 
         return best
     wanted = np.array(calm) + float(best.share) * (policy.signal(horizon) - np.array(calm))
     return Replay(system, system.designs.clip(np.asarray(limits.playable(system, jnp.asarray(wanted)))))
+
+
+def between(share: float) -> np.ndarray:
+    """Return shares to try once one of `SHARES` complies: towards the one before it, that one last."""
+    return np.linspace(min(1.0, share - SHARES[1] + SHARES[0]), share, FINER + 1)[1:]
 
 
 def check_risk(risk: float) -> None:

@@ -539,8 +539,8 @@ def _exceeds(jacobian: Matrix, length: Any, doublings: int) -> Any:
 def _slowed(jacobian: Matrix, length: Any, doublings: int) -> Matrix:
     """Return a drift's linear part with no rates that fall faster than c, what small steps follow: J (I − J / c)⁻¹.
 
-    What is fast settles within the step all the same, and what is slow stays as it is but for a few per cent; where
-    nothing is too fast, all does.
+    What is fast settles within the step all the same, and what is slow stays nearly as it is: within a few per cent,
+    or a quarter where it hangs on what is fast. Where nothing is too fast, nothing changes.
     """
     fastest = 2.0**doublings * REACH / length
     share = jnp.where(_exceeds(jacobian, length, doublings) > 1.0, 1.0 / fastest, 0.0)
