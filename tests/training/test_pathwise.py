@@ -288,6 +288,23 @@ def test_what_breaks_limits_too_often_is_not_handed_out():
 
 
 @pytest.mark.slow
+def test_what_breaks_limits_in_the_end_is_calmed():
+    """A plan that often breaks them is led away from them; one that keeps them is left as it is."""
+    system = Bounded()
+    config = dataclasses.replace(SMALL, horizon=6, steps=40, batch=16).resolve(system)
+    trainer = pathwise.Pathwise(system, config)
+    far, near = (trainer._start(feedback.begin(KEY, system, jnp.full((6, 1), u), 4)) for u in (0.35, 0.0))
+    assert trainer._calmed(KEY, near) is near
+    found = trainer._calmed(KEY, far)
+    risks = [nb.violation(KEY, system, each.policy, horizon=6).probability for each in (far, found)]
+    assert risks[0] > 0.3
+    assert risks[1] <= 0.5 * config.risk
+    assert float(found.margin) > float(far.margin)
+    *_, climbed = trainer._ascended(KEY, far, far.policy, far.optimiser, 2 * config.turns)  # noise falls no further
+    assert np.isfinite(float(climbed.objective))
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:chirp inputs gain more than what was learned")  # than from such inputs, in one turn
 def test_inputs_to_begin_with_are_made_to_keep_limits():
     config = dataclasses.replace(SMALL, horizon=12, iterations=1)
