@@ -1,14 +1,17 @@
 """Sessions as JSON: each step counts once, whatever is sent again, and all of them outlive the server."""
 
+import asyncio
 import errno
 import json
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from clients import START, begin, design, measure, patiently, sentence, stop, until, watching
 from nestbed.faces.server import desk
+from nestbed.faces.server.refusal import RefusedError
 from nestbed.numerics import storage
 
 
@@ -123,6 +126,29 @@ def test_a_session_that_makes_room_keeps_nobody_waiting(serve, monkeypatch):
     assert not work.done()
     gate.set()
     assert design(client, path) == wanted
+
+
+def test_a_measurement_that_is_taken_while_its_session_is_closed_is_answered(serve, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_OPEN", 1)
+    client, gate = serve(), threading.Event()
+    path = begin(client)
+    design(client, path)
+    hosted = client.app.state.desk.open["one"]
+    hosted._worker.submit(gate.wait, 120.0)
+    until(lambda: not hosted._worker._work_queue.qsize())
+    with ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(client.post, f"{path}/measurements", json={"step": 1, "y": {"level": 1.1}})
+        until(hosted._worker._work_queue.qsize)
+        other = begin(client, "two")
+        gate.set()
+        answer = sent.result()
+    assert answer.status_code == 200
+    design(client, other)  # so that it may make room
+    assert measure(client, path, 1).json() == answer.json()
+    design(client, path)
+    assert "next" in client.get(f"{path}/course").json()[-1]
+    with pytest.raises(RefusedError, match="is being closed"):
+        asyncio.run(hosted.run(hosted.design))
 
 
 def test_a_session_whose_beginning_was_cut_off_begins_anew(serve, tmp_path):

@@ -56,7 +56,10 @@ class Hosted:
     async def run(self, work: Callable[[], T], patience: float = PATIENCE) -> T:
         """Let the thread do something; where it takes long, say so, and let it go on."""
         self.used = clocks.monotonic()
-        future = asyncio.wrap_future(self._worker.submit(work))
+        try:
+            future = asyncio.wrap_future(self._worker.submit(work))
+        except RuntimeError:  # of a thread that takes no more work
+            raise unready(f"the session {self.facts.id} is being closed") from None
         try:
             return await asyncio.wait_for(asyncio.shield(future), patience)
         except TimeoutError:
@@ -120,7 +123,7 @@ class Hosted:
                 raise conflict(self.over)
             self._note(session)
             measuring.take(session, form, self.course)
-            self._worker.submit(self._guarded, lambda: self._settle(session))
+            self._soon(lambda: self._settle(session))
         if words := session.unwritten():
             raise unready(words.rstrip("."))
         return measuring.answer(session, form.step)
@@ -140,7 +143,7 @@ class Hosted:
         if first:
             self.facts.ending, self.facts.playing = visible(why, keep=""), False
             self.version += 1
-        self._worker.submit(self._guarded, self._end)
+        self._soon(self._end)
         if first:
             self._guarded(lambda: self.facts.save(self.folder))  # a full disk does not keep it from ending
 
@@ -250,7 +253,7 @@ class Hosted:
             self._now["done"] = done
             self._publish(session, u)
         if self._noted != session.step:
-            self._worker.submit(self._guarded, lambda: self._note(session))
+            self._soon(lambda: self._note(session))
 
     def _note(self, session: "Session") -> None:
         """Keep what is known after the step at hand, while it is."""
@@ -290,8 +293,16 @@ class Hosted:
     def _close(self) -> None:
         if self._session is not None:
             with contextlib.suppress(Exception):
-                self._note(self._session)
+                if self._session.first is not None:
+                    self._settle(self._session)
+                    self._note(self._session)
+            with contextlib.suppress(Exception):
                 self._session.close()
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        """Let the thread do something that nobody waits for; where it takes no more, closing or opening does it."""
+        with contextlib.suppress(RuntimeError):
+            self._worker.submit(self._guarded, work)
 
     def _guarded(self, work: Callable[[], None], again: bool = False) -> None:
         """Do what nobody waits for; if it fails, say so among the warnings of the session."""
