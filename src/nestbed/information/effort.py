@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Literal, jaxprs_in_params
 
 from nestbed.information import objective
 from nestbed.model import integration
@@ -16,12 +16,10 @@ DEAR = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "logistic", "pow", "erf"), 12),
 }
 """Additions that one of these operations takes as long as."""
-AGAIN = 3
+AGAIN = 2
 """How often steps in parts are computed where others are once, since gradients compute each part again on their way."""
-
-PAIR = 2
-"""States up to which a filter of hidden ones takes as long as its operations say; with more, compiled programs compute
-what entries of its covariance share again for each of them: ten times as long with four."""
+FILTERS = 8
+"""How many times longer an operation of a filter of hidden states takes: covariances and their slopes fill the cache."""
 
 
 @programs.cached(maxsize=64)
@@ -30,17 +28,34 @@ def operations(system: BaseSystem, horizon: int) -> int:
     rigs = objective.draw(jax.random.key(0), system, horizon, 1)
     unit = jnp.zeros((1, horizon, len(system.design_names)))
     program = jax.make_jaxpr(lambda unit: objective.worth(system, rigs, unit, None, jnp.zeros(())))(unit)
-    again = AGAIN if integration.scheme(system).substeps > 1 else 1
-    shared = max(1, len(system.state) ** 3 // PAIR**3) if system.hidden else 1
-    return _counted(program.jaxpr) * again * shared
+    times = FILTERS if system.hidden else AGAIN if integration.scheme(system).substeps > 1 else 1
+    return times * _counted(program.jaxpr, (True,) * len(program.jaxpr.invars), 1)
 
 
-def _counted(jaxpr: Any) -> int:
-    """Return the numbers that equations compute, those of loops as often as they turn."""
-    total = 0
+def _counted(jaxpr: Any, changing: tuple[bool, ...], turns: int) -> int:
+    """Return the numbers that equations compute in some turns of a loop, of which only some inputs change.
+
+    What does not change from turn to turn is computed once: compiled programs take it out of the loop.
+    """
+    known, total = dict(zip(jaxpr.invars, changing, strict=True)), 0
     for equation in jaxpr.eqns:
-        if inner := list(jaxprs_in_params(equation.params)):
-            total += equation.params.get("length", 1) * sum(_counted(part) for part in inner)
-        else:
-            total += DEAR.get(equation.primitive.name, 1) * sum(value.aval.size for value in equation.outvars)
+        own = tuple(known.get(value, False) for value in _variables(equation.invars))
+        known.update(dict.fromkeys(equation.outvars, any(own)))
+        times = turns if any(own) else 1
+        inner = list(jaxprs_in_params(equation.params))
+        for part in inner:
+            if equation.primitive.name == "scan":
+                fixed = equation.params["num_consts"]
+                inside = (False,) * fixed + (True,) * (len(part.invars) - fixed)
+                total += times * _counted(part, inside, equation.params["length"])
+            else:
+                same = len(own) == len(part.invars)
+                total += _counted(part, own if same else (True,) * len(part.invars), times)
+        if not inner:
+            total += times * DEAR.get(equation.primitive.name, 1) * sum(value.aval.size for value in equation.outvars)
     return total
+
+
+def _variables(values: Any) -> Any:
+    """Return variables of equations; None in place of numbers, which never change."""
+    return (None if isinstance(value, Literal) else value for value in values)

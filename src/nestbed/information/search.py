@@ -6,6 +6,7 @@ has stretches set to a limit, turned round, shifted in time or shaken, which fin
 where a drift has no gradient.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -114,9 +115,12 @@ def rigs_per_step(system: BaseSystem) -> int:
 
 
 def afforded(system: BaseSystem, horizon: int, usual: int, least: int) -> int:
-    """Return how much of something is done: as usual, or less where it is much work, counted and not timed."""
+    """Return how much of something is done: as usual, or less where it is much work, counted and not timed.
+
+    Less by a root, since a round that takes fewer steps is one of fewer rounds: all of them take as long as before.
+    """
     work = rigs_per_step(system) * effort.operations(system, horizon)
-    return max(least, min(usual, round(usual * ENOUGH / work)))
+    return max(least, min(usual, round(usual * math.sqrt(ENOUGH / work))))
 
 
 def climb(

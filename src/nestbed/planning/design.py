@@ -64,8 +64,8 @@ def design(
         target: parameters of interest, the others being nuisance, or what follows from them: names of parameters or of
             methods (theta) of the system, or functions of theta; all parameters by default.
         risk: probability, over prior and noise, with which any of the system's limits may be broken within the horizon.
-        seconds: that the search may take, compiling included; one round is always made. Certificates and what they
-            compile come on top. Ctrl-C ends it early.
+        seconds: that the search may take, compiling included; where that takes long, three quarters of them are left
+            for searching all the same. Certificates and what they compile come on top. Ctrl-C ends it early.
         rounds: of the search, in place of seconds.
         progress: called with how far it is, `.done` of `.total` seconds or rounds, and `.best`, the gain in nats.
 

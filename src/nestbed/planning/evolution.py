@@ -1,5 +1,6 @@
 """The evolution of a search: sequences that climb, the better of them with their children, round after round."""
 
+import math
 import time
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ JUDGED = 5
 """Rounds that are scored on the same rigs, before others take their place."""
 PARTS = (1.0, 0.6, 0.3, 0.15, 0.05)
 """Shares of classical signals that a search within limits starts from."""
+SEARCHED = 0.75
+"""Share of the seconds of a search that is left for rounds, however long compiling takes."""
 KNOWN, SIGNALS = 0.15, 4
 """Rounds of the search for a plan that knows the rig, as a share of that for all, and how many classical sequences it
 begins with; the others are random, so that it does not end where the plan for all rigs did."""
@@ -48,12 +51,15 @@ class Found(NamedTuple):
 
 
 class Budget:
-    """Seconds or rounds that a search may take, and how many rounds are done."""
+    """Seconds or rounds that a search may take, and how many rounds are done.
+
+    Compiling, before the first round, may take all the seconds there are: at least a part of them is left for rounds.
+    """
 
     def __init__(self, begun: float, seconds: float, rounds: int | None, lenient: bool = True):
-        self.begun, self.seconds, self.rounds, self.done = begun, seconds, rounds, 0
-        self.round_begun = begun
-        self.lenient = lenient  # whether Ctrl-C ends it early
+        self.rounds, self.done, self.lenient = rounds, 0, lenient  # lenient: Ctrl-C ends it early
+        self.begun = self.round_begun = begun
+        self.least, self.end = SEARCHED * seconds, begun + seconds
 
     def stopped(self) -> bool:
         """Return whether Ctrl-C has ended it."""
@@ -62,10 +68,17 @@ class Budget:
         interrupts.check()
         return False
 
+    def start(self) -> None:
+        """Begin with the rounds."""
+        self.begun = time.monotonic()
+        self.end = max(self.end, self.begun + self.least)
+
     @property
     def share(self) -> float:
-        """How much of it is spent."""
-        return (time.monotonic() - self.begun) / self.seconds if self.rounds is None else self.done / self.rounds
+        """How much of it is spent; of seconds, since the first round began."""
+        if self.rounds is not None:
+            return self.done / self.rounds
+        return (time.monotonic() - self.begun) / (self.end - self.begun)
 
     @property
     def over(self) -> bool:
@@ -73,12 +86,12 @@ class Budget:
         if self.rounds is not None or not self.done:
             return bool(self.done) and self.share >= 1.0
         now = time.monotonic()
-        return now + 0.5 * (now - self.round_begun) - self.begun >= self.seconds
+        return now + 0.5 * (now - self.round_begun) >= self.end
 
     def tell(self, progress: Watch[Progress] | None, best: float) -> None:
         """Tell whoever watches how far it is."""
         if progress is not None:
-            total = round(self.seconds) if self.rounds is None else self.rounds
+            total = math.ceil(self.end - self.begun) if self.rounds is None else self.rounds
             progress(Searching("design", min(total, round(self.share * total)), total, best))
 
 
@@ -101,6 +114,7 @@ def searched(key: jax.Array, goal: Goal, budget: Budget, progress: Watch[Progres
     known = min(len(classical), size // 4)
     unit = np.concatenate([classical[:known], fresh[: size - known]])
     random = np.random.default_rng(seed)
+    budget.start()
     while not budget.over and not budget.stopped():
         budget.round_begun = time.monotonic()
         now_key = jax.random.fold_in(round_key, budget.done)

@@ -1,7 +1,7 @@
 """What a training of feedback on a plan can be told."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 from nestbed.evaluation.violation import check_risk
 from nestbed.information import effort, search
@@ -14,22 +14,14 @@ TURNS = 2
 """As many steps as an iteration has, so often, are taken on several plans before one is chosen."""
 
 
-class Affordable(NamedTuple):
-    """How often something is done: as a rule, at least, and the operations up to which the rule holds."""
-
-    usual: int
-    least: int
-    work: float
+ROUNDS, LEAST_ROUNDS = 40, 5
+"""Rounds of the search, and of one where each is much work, at least."""
+STEPS, LEAST_STEPS, ENOUGH = 100, 20, 2e6
+"""Gradient steps of an iteration, at least, and the operations of one rig above which there are fewer."""
 
 
-AFFORDED = {"rounds": Affordable(40, 5, 8e6), "steps": Affordable(100, 20, 5e5)}
-"""Rounds of the search, by the work of one sequence; gradient steps of feedback, by that of one rig."""
-
-
-def afforded(name: str, work: float) -> int:
-    """Return how many rounds or steps are done where each is so much work."""
-    usual, least, enough = AFFORDED[name]
-    return max(least, min(usual, round(usual * enough / work)))
+def _steps(work: float) -> int:
+    return max(LEAST_STEPS, min(STEPS, round(STEPS * ENOUGH / work)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,15 +51,13 @@ class PathwiseConfig(Config):
 
     def resolve(self, system: BaseSystem) -> Self:
         """Return this configuration filled in; rounds and steps by how much work the system is."""
-        missing = [name for name in AFFORDED if getattr(self, name) is None]
-        if not missing:
+        if self.rounds is not None and self.steps is not None:
             return super().resolve(system)
         horizon = system.horizon if self.horizon is None else self.horizon
         at_least_one(horizon=horizon)
-        of_one_rig = effort.operations(system, horizon)
-        work = {"rounds": search.rigs_per_step(system) * of_one_rig, "steps": of_one_rig}
-        found: dict[str, Any] = {name: afforded(name, work[name]) for name in missing}
-        return dataclasses.replace(self, **found).resolve(system)
+        rounds = search.afforded(system, horizon, ROUNDS, LEAST_ROUNDS) if self.rounds is None else self.rounds
+        steps = _steps(effort.operations(system, horizon)) if self.steps is None else self.steps
+        return dataclasses.replace(self, rounds=rounds, steps=steps).resolve(system)
 
     @property
     def sizes(self) -> FeedbackConfig:

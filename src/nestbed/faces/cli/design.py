@@ -47,8 +47,8 @@ def design(
     risk
         Probability with which any of the system's limits may be broken within the horizon, over prior and noise.
     seconds
-        That the search may take, compiling included; one round is always made. Certificates and what they compile come
-        on top. Ctrl-C ends it early and keeps the best.
+        That the search may take, compiling included; where that takes long, three quarters of them are left for
+        searching all the same. Certificates and what they compile come on top. Ctrl-C ends it early and keeps the best.
     seed
         Seed of all randomness.
     out
@@ -69,7 +69,7 @@ def design(
     seed_from(seed)
     folder = storage.writable(Path("designs") / name_of(model) if out is None else out)
     say(
-        f"Searching for {seconds:g} s, or for one round if that takes longer; certificates come on top: for most "
+        f"Searching for {seconds:g} s, longer where compiling takes most of them; certificates come on top: for most "
         f"systems {MORE} on two free cores.",
         sys.stderr,
     )
