@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ import numpyro.distributions as dist
 
 import nestbed as nb
 from nestbed import likelihood as likelihoods
+from nestbed.evaluation import judging
 from nestbed.information import search
 
 PLACE = Path("results/adapting")
@@ -29,6 +31,8 @@ PAPER = ("linear_pendulum", "nonlinear_pendulum", "cart_pole", "double_link")
 EXAMPLES = ("Tank", "Motor", "Quadrotor", "Reactor", "Epidemic", "Drug", "Spring", "Joint")
 RECORDS, REPLANNED = 2048, 128
 """Records of certificates, and of those of replanning, where every record takes T searches."""
+SLOW = ("Joint",)
+"""Where one plan takes so long that rigs are simulated 128 at a time, not 256 of which half are left out."""
 TIMES = 3.0
 """How much wider priors are in `wide`."""
 
@@ -117,7 +121,9 @@ def replan(name: str, seed: int) -> dict:
     system = load(name)
     plan = nb.policies.Replay(system, plan_of(name, seed, system))
     policies = {"plan": plan, "replan": nb.policies.Replan(system, plan=plan)}
-    found = nb.compare(jax.random.key(99), system, policies, records=REPLANNED)
+    fewer = name in SLOW  # no more rigs are simulated than are judged
+    with mock.patch.object(judging, "TOGETHER", REPLANNED if fewer else judging.TOGETHER):
+        found = nb.compare(jax.random.key(99), system, policies, records=REPLANNED)
     return {"replan": told(found.difference("replan", "plan")), "decision": decision(system, policies["replan"])}
 
 

@@ -19,7 +19,7 @@ DEAR = {
 AGAIN = 2
 """How often steps in parts are computed where others are once, since gradients compute each part again on their way."""
 FILTERS = 8
-"""How many times longer an operation of a filter of hidden states takes: covariances and their slopes fill the cache."""
+"""How many times longer an operation of a filter of hidden states takes: covariances and their slopes fill caches."""
 
 
 @programs.cached(maxsize=64)
