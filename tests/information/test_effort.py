@@ -36,6 +36,19 @@ def test_what_does_not_change_from_turn_to_turn_counts_once():
     assert 0 < hundred - ten < 1000
 
 
+def test_what_a_loop_changes_counts_at_every_turn_however_it_begins():
+    def total(turns):
+        def turn(x, _):
+            found = jax.lax.while_loop(lambda c: c[0] < 9.0, lambda c: (c[0] + jnp.sin(c[0]), c[1] + c[0]), (0.5, x))
+            return found[1], None
+
+        return jax.lax.scan(turn, 0.0, None, length=turns)[0]
+
+    one, ten = (effort._counted(jax.make_jaxpr(lambda n=n: total(n))().jaxpr, (), 1) for n in (1, 10))
+    assert one > effort.DEAR["sin"]
+    assert ten == 10 * one
+
+
 def test_dear_systems_are_searched_for_fewer_rounds(monkeypatch):
     system, work = Leak(), search.ENOUGH / search.RIGS
     for times, rounds in ((0.1, 40), (1.0, 40), (4.0, 20), (1e4, LEAST_ROUNDS)):

@@ -8,7 +8,9 @@ import pytest
 from scipy import stats
 
 import nestbed as nb
-from nestbed.likelihood import Kalman, gaussian, history
+from nestbed.belief import proposal
+from nestbed.evaluation import records
+from nestbed.likelihood import Kalman, gaussian, history, sensitivity
 from nestbed.likelihood.base import Record
 from nestbed.model import sensors
 
@@ -221,6 +223,23 @@ def test_states_seen_as_they_are_may_have_gaps():
     np.testing.assert_allclose(got, wanted, rtol=1e-9)
 
 
+def test_records_tell_together_what_they_tell_apart():
+    """Where every state is seen, what another record begins with adds nothing, and is no number of its own."""
+    system, draw = SeenCart(), np.random.default_rng(6)
+    seen = [np.concatenate([[[0.3, -0.2]], draw.normal(0.3, 0.4, (n, 2))]) for n in (4, 3)]
+    forces = [draw.uniform(-1.0, 1.0, (n, 1)) for n in (4, 3)]
+    w = tuple(jnp.full((1, 1), value) for value in (0.2, -0.3))
+    theta, slopes = proposal.parameters(system.parameters, w)
+
+    def told(which):
+        read = records.read(system, [seen[i] for i in which], [forces[i] for i in which], None)
+        table = records.tabulated(system, read)
+        likelihood, steps = Kalman(system, given=True, memory=table.memory), table.record.designs.shape[1]
+        return sensitivity.of_histories(likelihood, table.record, jnp.asarray(steps), theta, slopes).information[0]
+
+    np.testing.assert_allclose(told([0, 1]), told([0]) + told([1]), rtol=1e-9)
+
+
 def by_grid(observations, forces, late=0.0):
     """Return posterior mean and covariance of drag and drive, and the log-evidence, on a grid of the prior."""
     z = np.linspace(-5.0, 5.0, 61)
@@ -396,6 +415,7 @@ def test_mistakes_in_a_description_get_a_sentence(settings, told):
         (np.full((3, 2), np.nan), np.zeros((2, 1)), None, "has no measurement at all"),
         (np.zeros((3, 2)), np.full((2, 1), np.nan), None, "every design must be known"),
         (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, np.nan, 2.0], "the time of the record at row 1 is nan"),
+        (np.zeros((3, 2)), np.zeros((2, 1)), [0.0, 1.0, 1.001], "which is 800 times in the delay of 0.8"),
         ([np.zeros((3, 2))], [np.zeros((3, 1))], None, "record 0 has observations of shape"),
         ([np.zeros((3, 2))], np.zeros((3, 1)), None, "1 records of observations but 3 of designs"),
         (
@@ -407,8 +427,9 @@ def test_mistakes_in_a_description_get_a_sentence(settings, told):
     ],
 )
 def test_mistakes_in_records_get_a_sentence(observations, designs, times, told):
+    system = LateCart() if "delay" in told else Cart()
     with pytest.raises(nb.NestbedError, match=told):
-        nb.posterior(KEY, Cart(), observations, designs, times=times)
+        nb.posterior(KEY, system, observations, designs, times=times)
 
 
 def test_a_sensor_named_as_no_state_needs_observe():

@@ -473,6 +473,9 @@ def test_a_reading_that_nothing_explains_is_refused(tmp_path):
         nb.Session(Leak(), Counter(), KEY, **SIZES).update([1e300])
     with pytest.raises(nb.NestbedError, match="from what Cart shows at first"):
         nb.Session(Cart(), nb.policies.PRBS(Cart()), KEY, **SIZES).update([1e3])
+    with pytest.raises(nb.NestbedError, match=r"level = 1e\+06 at first is .* as what inputs and noise make of Leak"):
+        nb.Session(Leak(), Counter(), KEY, **SIZES).update([1e6])
+    nb.Session(Leak(), Counter(), KEY, **SIZES).update([50.0])  # a rig may begin elsewhere
 
 
 @pytest.mark.parametrize("slip", [25.0, 300.0])
@@ -500,6 +503,30 @@ def test_a_slip_that_leads_astray_is_forgotten(tmp_path, slip):
             assert np.isnan(reading.read(tmp_path, Leak()).records[0].observations[2, 0])
         with nb.Session(Leak(), Counter(), KEY, **given) as session:
             assert str(facts(session)) == str(known)
+
+
+def test_a_slip_before_a_restart_is_forgotten_and_the_restart_is_not():
+    """All is as if it had not been measured; nothing is called done before the next reading shows what it was."""
+    ends = []
+    for slip in (np.nan, 30.0):
+        rig = nb.rigs.Simulated(Leak(), KEY)
+        session = nb.Session(Leak(), Counter(), KEY, gaps=True, target_sd={"rate": 0.05}, **SIZES)
+        session.update(rig.reset())
+        run(session, rig, 1)
+        session.suggest()
+        session.update([slip])
+        if slip > 0.0:
+            assert session.posterior.sd["rate"] < 0.05
+            assert session.done is None
+        session.restart([20.0])
+        for y in (10.0, 5.0, 2.5):
+            session.suggest()
+            session.update([y])
+        assert np.isfinite(session.expected_gain().remaining)
+        ends.append((session.posterior.mean["rate"], session.posterior.sd["rate"]))
+        np.testing.assert_equal(session.measured(2), [slip])
+        assert np.isnan(session.history[1].observation[0])
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-9)
 
 
 @pytest.mark.slow

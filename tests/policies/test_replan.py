@@ -35,6 +35,9 @@ def test_designs_follow_from_what_was_seen_and_not_from_the_key():
     assert designs == first
     assert policy.longest == 4
     np.testing.assert_allclose(np.asarray(carry.record.designs)[0, :3, 0], designs[:3])
+    for _ in range(2):  # beyond its end it stays where it is
+        carry, u = step(KEY, carry, jnp.array([0.5]), u)
+        assert float(u[0]) == designs[-1]
 
 
 def test_a_plan_is_kept_between_searches():

@@ -147,6 +147,12 @@ def tabulated(system: BaseSystem, records: Sequence[Measured]) -> Table:
     table = np.stack(rows)
     shortest = table[:, -1][table[:, -1] > 0.0].min()
     memory = math.ceil(sensors.memory(system) * system.step / shortest)
+    late = max((float(late) for late in system.delay.values() if not isinstance(late, str)), default=0.0) * system.step
+    if late > sensors.LONGEST * shortest:
+        raise NestbedError(
+            f"some samples are {shortest:.3g} apart, which is {late / shortest:.0f} times in the delay of {late:.3g}, "
+            f"but {sensors.LONGEST} times is the most; leave some out, so that they lie further apart."
+        )
     observations = np.concatenate([records[0].observations[:1], np.stack(seen)])
     record = Record(jnp.asarray(observations[None]), jnp.asarray(table[None]))
     return Table(record, np.array(which), min(memory, sensors.LONGEST))

@@ -49,8 +49,8 @@ def _counted(jaxpr: Any, changing: tuple[bool, ...], turns: int) -> int:
                 inside = (False,) * fixed + (True,) * (len(part.invars) - fixed)
                 total += times * _counted(part, inside, equation.params["length"])
             else:
-                same = len(own) == len(part.invars)
-                total += _counted(part, own if same else (True,) * len(part.invars), times)
+                follows = len(own) == len(part.invars) and equation.primitive.name != "while"
+                total += _counted(part, own if follows else (True,) * len(part.invars), times)
         if not inner:
             total += times * DEAR.get(equation.primitive.name, 1) * sum(value.aval.size for value in equation.outvars)
     return total

@@ -103,13 +103,17 @@ class Kalman(Hidden):
         squares = squares if exploded is False else jnp.where(exploded, jnp.inf, squares)  # nothing seen can come of it
         if self.given and not self.system.sensors:
             state = chosen(u[-1] == 0.0, gaussian.known(gaussian.at_start(self.system, jnp.shape(squares)), y), state)
-        if self.given and not first_tells(self.system):
-            squares = jnp.where(u[-1] == 0.0, 0.0, squares)
-            factors = tuple(jnp.where(u[-1] == 0.0, 1.0, factor) for factor in factors)
+        residuals, variances = tuple(each.residual for each in found), tuple(each.variance for each in found)
+        if self.given and not first_tells(self.system):  # what a record begins with counts for nothing
+            begins = u[-1] == 0.0
+            squares = jnp.where(begins, 0.0, squares)
+            residuals = tuple(jnp.where(begins, 0.0, residual) for residual in residuals)
+            factors, variances = (
+                tuple(jnp.where(begins, 1.0, value) for value in values) for values in (factors, variances)
+            )
         if not isinstance(carry.pending, tuple):
             squares = squares + carry.pending
             carried = carried._replace(pending=jnp.zeros_like(squares))
-        residuals, variances = tuple(each.residual for each in found), tuple(each.variance for each in found)
         return carried._replace(state=state), squares, factors, residuals, variances
 
     def _explodes(self, carry: Filter, u: Components, theta: Components, state: Gaussian) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from nestbed import likelihood as likelihoods
 from nestbed.belief.base import FAR
 from nestbed.likelihood.base import Record
-from nestbed.model import checks
+from nestbed.model import checks, predictive
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import programs
 from nestbed.numerics.errors import NestbedError, at_least_one, did_you_mean
@@ -38,7 +38,8 @@ def first(system: BaseSystem, seen: np.ndarray) -> None:
     likelihood = likelihoods.of(system)
     if not system.hidden:
         rows: Any = np.stack([seen, seen])[None], np.array(system.rest_design)[None, None]
-        return likelihood.check_record(Record(*rows))
+        likelihood.check_record(Record(*rows))
+        return _within_reach(system, seen)
     means, variances = (np.array([np.broadcast_to(v, DRAWS) for v in part]) for part in _expected_first(system))
     middle = means.mean(axis=1)
     sd = np.sqrt(variances.mean(axis=1) + means.var(axis=1))
@@ -50,6 +51,21 @@ def first(system: BaseSystem, seen: np.ndarray) -> None:
             f"shows at first, {middle[i]:.3g}; check its unit and sign, or give it as not measured."
         )
     return None
+
+
+def _within_reach(system: BaseSystem, seen: np.ndarray) -> None:
+    """Raise where a state that is seen as it is lies where no rig of the prior gets to: it may begin anywhere else."""
+    places = np.stack([np.ravel(value) for value in predictive.visited(system).x])
+    places = np.where(np.isfinite(places), places, np.nan)
+    low, middle, high = np.nanquantile(places, (0.05, 0.5, 0.95), axis=1)
+    span = np.where(high > low, high - low, np.inf)
+    off = np.nan_to_num(np.abs(seen - middle) / span)
+    if (off > FARTHEST).any():
+        i = int(np.argmax(off))
+        raise NestbedError(
+            f"{system.observation_names[i]} = {seen[i]:g} at first is {off[i]:.2g} times as far from {middle[i]:.3g} "
+            f"as what inputs and noise make of {system.name}; check its unit and sign, or give it as not measured."
+        )
 
 
 @programs.cached(maxsize=64)

@@ -22,7 +22,7 @@ from nestbed.live import given, head, keeping, outlook, safety, warming
 from nestbed.live.journal import Journal
 from nestbed.live.knowledge import Knowledge
 from nestbed.live.outlook import Outlook
-from nestbed.live.state import Entry, Learned, State, Step, plain
+from nestbed.live.state import Entry, Learned, State, Step, array, plain
 from nestbed.model import checks
 from nestbed.model.system import BaseSystem
 from nestbed.numerics import noise, storage
@@ -220,6 +220,11 @@ class Session:
         """The experiments that the belief knows."""
         return [*self._state.history]
 
+    def measured(self, step: int) -> Float[np.ndarray, " dy"]:
+        """Return what `update` was given after an experiment, also where it counts as not measured by now."""
+        given_then = [entry["y"] for entry in self._journal.entries if entry["kind"] == "update"]
+        return array(given_then[step - 1])
+
     @property
     def records(self) -> list[Measured]:
         """What was seen and done, as `nb.posterior` takes it: one record, and another for each restart."""
@@ -278,6 +283,8 @@ class Session:
             return f"the session was ended: {self.aborted}."
         if self.step >= self.horizon:
             return f"all {self.horizon} experiments are done; extend the horizon to go on."
+        if self._state.doubtful:
+            return None
         if self.target_sd and all(self.posterior.sd[name] <= most for name, most in self.target_sd.items()):
             return "every parameter is known as well as was asked for."
         if self.stop_below is not None and (left := self.expected_gain().remaining) < self.stop_below:

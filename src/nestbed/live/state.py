@@ -199,21 +199,28 @@ class State:
         return watching.impossible(self.system, learned.row.observation, learned.said)
 
     def _explained(self, row: Step, length: float) -> Learned:
-        """Return what an experiment makes of what is known, or of that without the last reading that was told far off.
+        """Return what an experiment makes of what is known, or of that without a reading that was told far off before.
 
         Such a reading is taken at first, and may leave a belief that explains none of those after it.
         """
         learned = self._learned(row, length)
-        wrong = watching.alarmed(self.residuals, self.horizon, self.alarm)
-        if wrong is None or not self._hopeless(learned):
+        if not self._astray(learned):
             return learned
-        said: list[Said] = []
-        without = Without(wrong, self._in_rows(said=said, wrong=wrong), said)
-        other = self._learned(row, length, without)
-        return learned if self._hopeless(other) else other._replace(without=without)
+        for wrong in watching.alarmed(self.residuals, self.horizon, self.alarm):
+            said: list[Said] = []
+            without = Without(wrong, self._in_rows(said=said, wrong=wrong), said)
+            other = self._learned(row, length, without)
+            if not self._astray(other):
+                return other._replace(without=without)
+        return learned
 
-    def _hopeless(self, learned: Learned) -> bool:
-        return learned.said.odds > watching.HOPELESS or bool(self._impossible(learned)[1])
+    @property
+    def doubtful(self) -> bool:
+        """Whether the last reading is one that was told far off: what comes next shows whether it was one."""
+        return len(self.history) - 1 in watching.alarmed(self.residuals, self.horizon, self.alarm)
+
+    def _astray(self, learned: Learned) -> bool:
+        return learned.said.odds > watching.ASTRAY or bool(self._impossible(learned)[1])
 
     def _forget(self, without: Without) -> None:
         """Let the reading of an experiment be none."""
@@ -289,6 +296,9 @@ class State:
             now, found = following.take_in(self.keys[1], now, each.applied, y, length)
             if said is not None:
                 said.append(found)
+        last = len(self.history)
+        if last in self.restarts and last != restarted:  # nothing was seen after it yet
+            now = following.begin_again(self.keys[1], now, self.restarts[last])
         return now
 
     def _started(self, even: bool, finer: int = following.FINER) -> Following:

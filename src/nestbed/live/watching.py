@@ -23,8 +23,10 @@ FIRST, LONGER = 10, 1.5
 
 USUAL = 2.0
 """Deviations that first residuals may have whatever their odds: particles end further out."""
-HOPELESS = 200.0
-"""Odds against the model, in nats, beyond which the belief is taken to be led astray: a reading 20 deviations off."""
+ASTRAY = 50.0
+"""Odds against the model, in nats, beyond which the belief may have been led astray: a reading 10 deviations off."""
+SUSPECTS = 3
+"""Readings at most that are left out to see whether one of them did so."""
 LARGEST = 690.0
 """Odds beyond which they are all alike: e to minus them is still a number."""
 
@@ -58,13 +60,13 @@ def _level(
     return 0.5 * alarm / (max(horizon, len(residuals)) * len(residuals[0]))
 
 
-def alarmed(residuals: Sequence[Float[np.ndarray, " dy"]], horizon: int, alarm: float) -> int | None:
-    """Return the last experiment with a reading so far off that it was told; None: there is none."""
+def alarmed(residuals: Sequence[Float[np.ndarray, " dy"]], horizon: int, alarm: float) -> list[int]:
+    """Return experiments with a reading so far off that it was told, a few of them, the furthest off first."""
     if not residuals:
-        return None
-    p = p_values(np.stack(residuals))
-    told = np.flatnonzero((p < _level(residuals, horizon, alarm)).any(axis=1))
-    return int(told[-1]) if len(told) else None
+        return []
+    p = np.nanmin(np.where(np.isnan(every := p_values(np.stack(residuals))), 1.0, every), axis=1)
+    told = np.flatnonzero(p < _level(residuals, horizon, alarm))
+    return [int(t) for t in told[np.argsort(p[told], kind="stable")][:SUSPECTS]]
 
 
 def impossible(system: BaseSystem, y: Float[np.ndarray, " dy"], said: Said) -> tuple[int, str]:

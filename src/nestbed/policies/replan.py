@@ -173,6 +173,7 @@ class Replan(Hashable):
         situation, location = self._situation(own_key, record, carry, y, u_previous)
         due = (carry.done % self.every == 0) | (carry.changes != self.changes)
         plan = jax.lax.cond(due, self._again, lambda key, plan, situation: plan, own_key, carry.plan, situation)
+        plan = plan[jnp.minimum(jnp.arange(self.longest), jnp.maximum(situation.left - 1, 0))]  # no row beyond the end
         wanted = self.system.designs.scale(plan[0])
         u = self.system.designs.clip(limits.slewed(self.system, wanted, u_previous))
         rest = jnp.concatenate([plan[1:], plan[-1:]])

@@ -54,7 +54,7 @@ def check_same(session: "Session", form: "Measurement") -> None:
     """Raise unless the numbers are those that were taken in for that step."""
     system = session.system
     y = ordered(form.y, system.observation_names, "sensor")
-    known = session.first if form.step == 0 else session.history[form.step - 1].observation
+    known = session.first if form.step == 0 else session.measured(form.step)
     same = known is not None and np.array_equal(np.array(y), known, equal_nan=True)
     if form.applied is not None and form.step > 0:
         applied = ordered({**form.applied}, system.design_names, "design")
