@@ -148,12 +148,15 @@ def test_what_complies_is_scaled_down_no_further_than_it_must_be():
 
 def test_comparisons_say_how_often_limits_are_broken(tmp_path):
     from nestbed.evaluation.comparison import save_table
+    from nestbed.faces.cli.evaluation import out_of_bounds
 
     found = nb.compare(KEY, Walk(), {"full": nb.policies.Constant(Walk())}, records=64)
     assert found[0].violation.probability > 0.5
     assert "limits broken in" in str(found)
     save_table(found, tmp_path / "table.csv")
     assert "violation_probability" in (tmp_path / "table.csv").read_text()
+    assert "more often than the risk of 1 %" in out_of_bounds(found, 0.01)["full"]
+    assert out_of_bounds(found, 0.999) == {}
     assert nb.compare(KEY, Drive(), {"full": Constant(1.0)}, records=64)[0].violation is None
 
 

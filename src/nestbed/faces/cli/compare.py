@@ -77,6 +77,8 @@ def compare(
         policies |= _fixed(policies, full.horizon)
     estimates = evaluation.estimate(model, policies, full, "comparison")
     tables.comparison(estimates, system, str(full))
+    for name, words in evaluation.out_of_bounds(estimates, full.risk).items():
+        say(f"{name} breaks limits in {words}: what it gains is not to be had within them.")
     evaluation.save(estimates, model, full, "comparison", system)
     for name, candidate in trained.items():
         if candidate.budget:

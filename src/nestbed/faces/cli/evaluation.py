@@ -187,6 +187,16 @@ def complying(system: BaseSystem, policies: Mapping[str, Policy], options: Optio
     }
 
 
+def out_of_bounds(estimates: Comparison, risk: float) -> dict[str, str]:
+    """Return how often policies break limits, as words, that surely do so more often than the risk."""
+    broken = {each.policy: each.violation for each in estimates if each.violation is not None}
+    return {
+        name: f"{100 * found.probability:.2g} % of runs, more often than the risk of {100 * risk:g} %"
+        for name, found in broken.items()
+        if found.interval.low > risk
+    }
+
+
 def save(estimates: Comparison, system: BaseSystem, options: Options, name: str, title: str) -> None:
     """Save table and figure if there is a folder for them."""
     from nestbed.evaluation import comparison

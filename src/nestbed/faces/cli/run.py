@@ -42,7 +42,7 @@ def run(
     ----------
     source
         What chooses the designs: a system (plans made anew at every step), the folder of a run or of a design, a policy
-        file, inputs (.csv) or a baseline; the last two need --system.
+        file, inputs (.csv) or a baseline; the last two need --system, and so does a design for a system in a file.
     rig
         path/to/file.py:Name, a class or a function that makes an object with reset() → y, apply(u) → y and perhaps
         close(); "simulated" is the model itself, with parameters that are drawn.

@@ -116,15 +116,18 @@ class Searching:
 
 
 class Working:
-    """Shows on a terminal that something is at work, and for how long; says nothing elsewhere."""
+    """Shows on a terminal that something is at work, and for how long; elsewhere only that it is."""
 
     def __init__(self, name: str):
         console = SafeConsole(stderr=True)
         columns = (Words("{task.description}"), BarColumn(), TimeElapsedColumn())
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.bar.add_task(f"{name}, compiling at first …", total=None)
+        self.words = f"{name}, compiling at first …"
+        self.bar.add_task(self.words, total=None)
 
     def __enter__(self) -> "Working":
+        if self.bar.disable:
+            say(self.words, sys.stderr)
         self.bar.start()
         return self
 
