@@ -45,6 +45,7 @@ def test_bounds_agree_with_each_other():
     assert bounds.mean < found.mean + 5.0 * bounds.standard_error
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_limits_of_states_that_are_not_seen():
     plan = nb.design(KEY, Tub(), rounds=1)
     assert plan.gain.mean > max(each.mean for each in plan.comparison[1:]) - 0.05

@@ -296,6 +296,7 @@ def test_a_shoulder_beside_the_fit_is_not_missed():
     assert abs(np.asarray(found.divergence).mean() - divergence) < 0.05
 
 
+@pytest.mark.slow
 def test_poor_draws_of_a_given_record_are_drawn_again():
     """A belief of which one particle is left, drawn so: the next outcome makes it whole."""
     system = Leak()

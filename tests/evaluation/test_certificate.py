@@ -357,6 +357,7 @@ def test_two_modes_and_bananas_are_bounded_by_mixtures(kind):
     assert found.mixed.mean() > (0.99 if kind is Squared else 0.0)
 
 
+@pytest.mark.slow
 def test_two_modes_are_weighed_by_several_fits():
     """Between the bounds by quadrature of 2048 other records, within 4.5 errors, from as many records as are afforded;
     no particle is led from the prior.

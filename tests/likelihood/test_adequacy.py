@@ -66,6 +66,7 @@ def test_a_gaussian_filter_of_two_signs_is_warned_of():
         adequacy.check(LONG)  # once for a system
 
 
+@pytest.mark.slow
 def test_what_only_shows_when_inputs_come_back_is_looked_at():
     """Kept at rest or shaken at random, tanks are never filled from empty; where corners take turns, they may be."""
     missed = adequacy.judged(Draining(), seed=3).missed

@@ -174,7 +174,7 @@ SLOW = pytest.mark.slow
         ("exact", module.THRESHOLD),
         pytest.param("exact", ALWAYS, marks=SLOW),
         pytest.param("exact behind sensors", module.THRESHOLD, marks=SLOW),
-        ("exact behind sensors", ALWAYS),
+        pytest.param("exact behind sensors", ALWAYS, marks=SLOW),
         ("ibis", module.THRESHOLD),
         pytest.param("guided", module.THRESHOLD, marks=SLOW),
         pytest.param("guided", ALWAYS, marks=SLOW),
