@@ -18,7 +18,7 @@ DEAR = {
 """Additions that one of these operations takes as long as."""
 AGAIN = 2
 """How often steps in parts are computed where others are once, since gradients compute each part again on their way."""
-FILTERS = 8
+FILTERS = 16
 """How many times longer an operation of a filter of hidden states takes: covariances and their slopes fill caches."""
 
 
