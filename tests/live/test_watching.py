@@ -1,5 +1,7 @@
 """Whether improbable records are told, and how often others are."""
 
+import math
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -87,6 +89,12 @@ def test_first_readings_count_no_further_than_the_odds_bear_out():
     (between,) = watching.borne_out(far[:1], 0, 20.0)
     assert watching.p_values(between) == pytest.approx(np.exp(-20.0))
     assert not watching.sentence(("a", "b"), np.array([[2.0, -1.0]]), 1, 0.01, -5.0)
+
+
+def test_all_readings_that_were_told_are_known_the_furthest_off_first():
+    residuals = [np.array([value]) for value in (9.0, 0.3, -12.0, 7.0, math.nan, 8.0, -6.5)]
+    assert watching.alarmed(residuals, 20, 0.01) == [2, 0, 5, 3, 6]
+    assert watching.alarmed([], 20, 0.01) == []
 
 
 def test_looks_end_with_the_horizon():

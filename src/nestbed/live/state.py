@@ -206,7 +206,7 @@ class State:
         learned = self._learned(row, length)
         if not self._astray(learned):
             return learned
-        for wrong in watching.alarmed(self.residuals, self.horizon, self.alarm):
+        for wrong in watching.alarmed(self.residuals, self.horizon, self.alarm)[: watching.SUSPECTS]:
             said: list[Said] = []
             without = Without(wrong, self._in_rows(said=said, wrong=wrong), said)
             other = self._learned(row, length, without)

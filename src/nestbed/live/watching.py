@@ -61,12 +61,12 @@ def _level(
 
 
 def alarmed(residuals: Sequence[Float[np.ndarray, " dy"]], horizon: int, alarm: float) -> list[int]:
-    """Return experiments with a reading so far off that it was told, a few of them, the furthest off first."""
+    """Return experiments with a reading so far off that it was told, the furthest off first."""
     if not residuals:
         return []
     p = np.nanmin(np.where(np.isnan(every := p_values(np.stack(residuals))), 1.0, every), axis=1)
     told = np.flatnonzero(p < _level(residuals, horizon, alarm))
-    return [int(t) for t in told[np.argsort(p[told], kind="stable")][:SUSPECTS]]
+    return [int(t) for t in told[np.argsort(p[told], kind="stable")]]
 
 
 def impossible(system: BaseSystem, y: Float[np.ndarray, " dy"], said: Said) -> tuple[int, str]:
